@@ -1,0 +1,37 @@
+# Everything from nothing: `make demo` and `make test` create .venv and install what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo test check fix test-gpu bench clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/outsize demo --out runs/demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: setup
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+# needs one GPU
+test-gpu: setup
+	$(BIN)/python -m pytest tests/gpu
+
+# needs one GPU; on a CPU it runs a smaller scene
+bench: setup
+	$(BIN)/python benchmarks/scene_speed.py

@@ -1,0 +1,152 @@
+"""Arguments and help of every verb; rooms are loaded only when a verb runs, so help needs no torch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outsize.errors import OutsizeError
+from outsize.progress import Reporter
+
+app = typer.Typer(
+    help="Train, run and measure vision models on images, batches and models that outsize one GPU.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+JobPath = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (TOML).")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job key: train.lr=0.01.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
+
+@app.callback(invoke_without_command=True)
+def _top(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from outsize import __version__
+
+        typer.echo(f"outsize {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def doctor(quiet: Quiet = False) -> None:
+    """Say what this machine has: torch build, driver, GDAL, memory."""
+    from outsize.commands import doctor as command
+
+    command.doctor(_reporter(quiet))
+
+
+@app.command()
+def info(run: RunPath, quiet: Quiet = False) -> None:
+    """Say what a run is and how far it came."""
+    from outsize.commands import info as command
+
+    command.info(run, _reporter(quiet))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Run folder to fill.")] = Path("runs/demo"),
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Draw synthetic scenes, then plan, train, predict, evaluate and verify on them."""
+    from outsize.commands import demo as command
+
+    command.demo(out, device_name=device, reporter=_reporter(quiet))
+
+
+@app.command()
+def plan(job: JobPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
+    """Say what fits the memory limit, how, and why."""
+    from outsize.commands import plan as command
+
+    command.plan(job, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))
+
+
+@app.command()
+def train(
+    job: JobPath,
+    set_: Overrides = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew in a used run folder.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Train as the job says."""
+    from outsize.commands import train as command
+
+    mode = "resume" if resume else "overwrite" if overwrite else "new"
+    command.train(job, overrides=set_ or (), device_name=device, mode=mode, reporter=_reporter(quiet))
+
+
+@app.command()
+def predict(
+    run: RunPath,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Scenes to predict.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the maps; default: RUN/predictions.")
+    ] = None,
+    halo: Annotated[
+        int | None,
+        typer.Option("--halo", metavar="PX", help="Shorter halo: faster, approximate, difference measured."),
+    ] = None,
+    set_: Overrides = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Predict whole scenes: a map (COG), its confidence, polygons."""
+    from outsize.commands import predict as command
+
+    shorter = [] if halo is None else [f"limits.halo_px={halo}", "limits.allow_approximate=true"]
+    overrides = [*shorter, *(set_ or ())]
+    command.predict(run, images, out=out, overrides=overrides, device_name=device, reporter=_reporter(quiet))
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    split: Annotated[str, typer.Option("--split", help="test, val or train.")] = "test",
+    quiet: Quiet = False,
+) -> None:
+    """Score a run's maps against labels."""
+    from outsize.commands import evaluate as command
+
+    command.evaluate(run, split=split, reporter=_reporter(quiet))
+
+
+@app.command()
+def verify(run: RunPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
+    """Prove that tiling changed nothing, on the run's own model."""
+    from outsize.commands import verify as command
+
+    command.verify(run, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))
+
+
+def _reporter(quiet: bool) -> Reporter:
+    if quiet:
+        return Reporter("quiet")
+    return Reporter("bar" if sys.stdout.isatty() else "json")
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user is one line and exit code 2."""
+    try:
+        app()
+    except OutsizeError as error:
+        sys.stderr.write(f"outsize: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("outsize: interrupted\n")
+        sys.exit(130)

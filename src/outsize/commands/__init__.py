@@ -1,0 +1,1 @@
+"""One short file per verb, each a list of steps; rooms are loaded inside the functions."""

@@ -1,0 +1,51 @@
+"""`outsize info RUN`: what a run is and how far it came."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from outsize.job import load_job
+from outsize.progress import Reporter
+from outsize.runs import RunFolder, open_run, read_json
+
+
+def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
+    """Report a run's model, plan, training, scores and maps, as far as they are there."""
+    run = open_run(run_path)
+    job = load_job(run.job)
+    facts: dict[str, Any] = {
+        "run": str(run.path),
+        "task": job.task,
+        "model": f"{job.model.name} {job.model.options or ''}".strip(),
+        "classes": ", ".join(each.name for each in job.data.classes),
+    }
+    card_path = run.best.with_suffix(".json")
+    if card_path.exists():
+        card = read_json(card_path, "train")
+        trained = card["trained"]
+        facts["bands"] = ", ".join(name or "unnamed" for name in card["bands"])
+        facts["best weights"] = (
+            f"epoch {trained['epoch']}, validation mean IoU {trained['best_mean_iou']:.4f}"
+        )
+    facts["training"] = _training(run)
+    if run.plan.exists():
+        plans = read_json(run.plan, "plan")
+        facts |= {f"plan, {name}": "; ".join(plan["why"]) for name, plan in plans.items()}
+    if run.scores.exists():
+        scores = read_json(run.scores, "evaluate")
+        facts |= {f"scores, {name}": f"mean IoU {split['mean_iou']}" for name, split in scores.items()}
+    maps = sorted(run.predictions.glob("*.tif")) if run.predictions.is_dir() else []
+    facts["maps"] = ", ".join(path.name for path in maps) or "none yet"
+    width = max(len(name) for name in facts)
+    reporter.say("info", "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items()), **facts)
+    return facts
+
+
+def _training(run: RunFolder) -> str:
+    if not run.metrics.exists():
+        return "not begun"
+    lines = run.metrics.read_text(encoding="utf-8").splitlines()
+    last = json.loads(lines[-1]) if lines else {"epoch": 0, "step": 0}
+    return f"epoch {last['epoch']}, step {last['step']}"

@@ -1,0 +1,110 @@
+"""`outsize predict RUN IMAGES...`: maps, confidence and polygons of whole scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outsize.job import PredictSection, load_job
+from outsize.progress import Reporter
+from outsize.runs import open_run, write_json
+from outsize.units import format_pixels, format_seconds
+
+if TYPE_CHECKING:
+    from outsize.infer.ready import Ready
+    from outsize.infer.scene import Products
+    from outsize.raster.read import SceneInfo
+
+
+def predict(
+    run_path: Path,
+    images: Sequence[Path],
+    *,
+    out: Path | None,
+    overrides: Sequence[str],
+    device_name: str,
+    reporter: Reporter,
+) -> list[dict[str, Any]]:
+    """Predict every scene with the best weights of a run; returns what predict.json lists."""
+    from outsize.infer.prepare import make_prepare
+    from outsize.infer.ready import load_ready
+    from outsize.infer.scene import predict_scene
+    from outsize.raster.read import describe
+
+    run = open_run(run_path)
+    job = load_job(run.job, overrides)
+    infos = [describe(path, allow_references=job.data.allow_references) for path in images]
+    ready = load_ready(run.best, job.limits, infos, device_name=device_name, precision=job.train.precision)
+    folder = out or run.predictions
+    for info in infos:  # refuse before the first scene is begun, not after hours
+        make_prepare(ready.card.bands, info, ready.card.statistics)
+    approximate = {} if ready.plan.exact else _approximation(ready, infos[0], reporter)
+    results = []
+    for info in infos:
+        _warn_resolution(ready, info, reporter)
+        result = predict_scene(
+            ready.model,
+            ready.card,
+            info,
+            _products(folder, info, job.predict),
+            tiling=ready.tiling,
+            settings=ready.settings,
+            weights_id=ready.weights_id,
+            reporter=reporter,
+        )
+        results.append({**result, "exact": ready.plan.exact, **approximate})
+        _say(result, info, reporter)
+        record = {"run": str(run.path), "plan": ready.plan.as_dict(), "scenes": results}
+        write_json(folder / "predict.json", record)
+    return results
+
+
+def _products(folder: Path, info: SceneInfo, section: PredictSection) -> Products:
+    from outsize.infer.scene import Products
+
+    stem = info.path.stem
+    return Products(
+        folder / f"{stem}.tif",
+        confidence=section.confidence,
+        probabilities=section.probabilities,
+        polygons=None if section.polygons == "none" else folder / f"{stem}.{section.polygons}",
+        min_area_m2=section.min_area_m2,
+        simplify_m=section.simplify_m,
+        overviews=section.overviews,
+    )
+
+
+def _approximation(ready: Ready, info: SceneInfo, reporter: Reporter) -> dict[str, Any]:
+    """Measure on a part of the scene how far the approximate tiles are from the whole."""
+    from outsize.infer.compare import measure_on_scene
+
+    difference = measure_on_scene(ready, info, ready.tiling.halo)
+    text = (
+        f"approximate: {'; '.join(ready.plan.why)}; on a part of {info.path.name} the logits differ by up to "
+        f"{difference.relative:.1e} of the largest"
+    )
+    reporter.say("approximate", text, relative_difference=difference.relative)
+    return {"relative_difference": difference.relative}
+
+
+def _warn_resolution(ready: Ready, info: SceneInfo, reporter: Reporter) -> None:
+    trained, given = ready.card.resolution, info.georef.resolution
+    if trained is None or info.georef.crs_wkt is None:
+        return
+    if max(abs(a / b - 1) for a, b in zip(given, trained, strict=True)) > 0.1:
+        text = (
+            f"warning: {info.path.name} has pixels of {given[0]:g} x {given[1]:g}, the model was trained on "
+            f"{trained[0]:g} x {trained[1]:g}: expect worse results, or resample the scene"
+        )
+        reporter.say("warning", text, scene=str(info.path))
+
+
+def _say(result: dict[str, Any], info: SceneInfo, reporter: Reporter) -> None:
+    polygons = f", {result['num_polygons']:,} polygons" if "num_polygons" in result else ""
+    text = (
+        f"{info.path.name}: {format_pixels(info.height, info.width)} in {format_seconds(result['tiles_s'])} "
+        f"({result['tiles_mpx_per_s']} Mpx/s), redundancy {result['redundancy']:.2f}{polygons}: "
+        f"{result['map']}"
+    )
+    reporter.say("predicted", text, **result)

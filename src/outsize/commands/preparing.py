@@ -1,0 +1,104 @@
+"""What `plan` and `train` do first: open the data, build the model, gather facts, plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from outsize.errors import DataError, JobError, explain
+from outsize.job import Job
+from outsize.plan.plan import Plan
+from outsize.progress import Reporter
+from outsize.runs import RunFolder, write_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from outsize.data.scenes import LabelledScene
+    from outsize.train.checkpoint import Card
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that training needs to know before its first step."""
+
+    device: torch.device
+    bf16: bool
+    scenes: tuple[LabelledScene, ...]
+    val_scenes: tuple[LabelledScene, ...]
+    table: NDArray[np.uint8]
+    card: Card
+    model: nn.Module
+    train_plan: Plan
+    predict_plan: Plan
+
+
+def prepare(job: Job, run: RunFolder, device_name: str, reporter: Reporter) -> Prepared:
+    """Open the data, build the model, gather facts and plan; facts.json and plan.json are left in the run."""
+    import torch
+
+    from outsize.data.scenes import label_table, open_scenes
+    from outsize.infer.ready import wants_bf16
+    from outsize.measure.facts import gather_facts
+    from outsize.measure.machine import pick_device
+    from outsize.plan.choose import choose_predict, choose_train
+
+    device = pick_device(device_name)
+    bf16 = wants_bf16(job.train.precision, device)
+    data = job.data
+    scenes, val_scenes = (
+        open_scenes(part, data.labels, allow_references=data.allow_references)
+        for part in (data.train, data.val)
+    )
+    if not scenes:
+        raise JobError(
+            explain("nothing to train on", "no data.train", "image files", "name some in data.train")
+        )
+    table = label_table([each.value for each in data.classes], data.ignore_value)
+    card = _make_card(job, scenes, reporter)
+    torch.manual_seed(job.seed)
+    model = card.build()
+    facts = gather_facts(model, len(card.bands), device=device, bf16=bf16, optimizer=job.train.optimizer)
+    largest = max((*scenes, *val_scenes), key=lambda scene: scene.image.num_px).image
+    plans = (
+        choose_train(facts, job.limits, tile_px=job.train.tile_px, batch=job.train.batch),
+        choose_predict(facts, job.limits, (largest.height, largest.width)),
+    )
+    statistics = {"mean": card.statistics.mean, "std": card.statistics.std}
+    write_json(run.facts, {**facts.as_dict(), "bands": card.bands, "statistics": statistics})
+    write_json(run.plan, {plan.purpose: plan.as_dict() for plan in plans})
+    return Prepared(device, bf16, scenes, val_scenes, table, card, model, *plans)
+
+
+def _make_card(job: Job, scenes: tuple[LabelledScene, ...], reporter: Reporter) -> Card:
+    from outsize.data.statistics import measure_bands, num_windows
+    from outsize.infer.bands import band_order
+    from outsize.train.checkpoint import Card
+
+    first = scenes[0].image
+    bands = job.data.bands or first.band_names
+    for scene in scenes:
+        if band_order(bands, scene.image) is not None:
+            need, remedy = f"{', '.join(bands)} in this order", "set data.bands to the order in the files"
+            raise DataError(
+                explain(
+                    f"bands of {scene.image.path} are in another order", scene.image.band_names, need, remedy
+                )
+            )
+    images = [scene.image for scene in scenes]
+    with reporter.bar("band statistics", num_windows(images), "window") as bar:
+        statistics = measure_bands(images, num_threads=job.train.workers, bar=bar)
+    resolution = first.georef.resolution if first.georef.crs_wkt else None
+    return Card(
+        task=job.task,
+        model=job.model.name,
+        options=job.model.options,
+        classes=job.data.classes,
+        bands=tuple(bands),
+        dtype=first.dtype,
+        statistics=statistics,
+        resolution=resolution,
+    )

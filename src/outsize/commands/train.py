@@ -1,0 +1,198 @@
+"""`outsize train JOB`: statistics, plan, training loop, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outsize.commands.plan import say_plan
+from outsize.errors import RunError, explain
+from outsize.job import Job, dump_job, load_job
+from outsize.progress import Bar, Reporter
+from outsize.runs import RunFolder, open_run, write_text
+
+if TYPE_CHECKING:
+    from outsize.commands.preparing import Prepared
+    from outsize.data.sample import Batch
+    from outsize.data.windows import TrainingWindows
+    from outsize.train.loop import Position, Recipe
+
+
+def train(
+    job_path: Path, *, overrides: Sequence[str], device_name: str, mode: str, reporter: Reporter
+) -> RunFolder:
+    """Train as a job says; `mode` is "new", "resume" or "overwrite"."""
+    from outsize.commands.preparing import prepare
+    from outsize.train.checkpoint import load_state, to_device
+
+    job = load_job(job_path, overrides)
+    run = RunFolder(Path(job.run))
+    resuming = _settle_run(run, job, mode)
+    prepared = prepare(job, run, device_name, reporter)
+    for plan in (prepared.train_plan, prepared.predict_plan):
+        say_plan(plan, reporter)
+    state = load_state(run.state, prepared.model) if resuming else None
+    if state is not None:
+        reporter.say("resume", f"resuming at step {state[1]['total_steps']}", step=state[1]["total_steps"])
+    to_device(prepared.model, prepared.device)
+    position = _fit(job, run, prepared, state, reporter)
+    early = " (stopped early)" if position.stopped else ""
+    text = f"trained {position.total_steps} steps{early}, best mean IoU {position.best_score:.4f}: {run.best}"
+    reporter.say("trained", text, steps=position.total_steps, best=position.best_score, run=str(run.path))
+    return run
+
+
+def _settle_run(run: RunFolder, job: Job, mode: str) -> bool:
+    """Say whether to resume; refuse to mix a new training with an old one."""
+    if mode == "resume" and run.state.exists():
+        before = load_job(open_run(run.path).job)
+        changed = [
+            part for part in ("data", "model", "train", "seed") if getattr(before, part) != getattr(job, part)
+        ]
+        if changed:
+            need, remedy = "the job it was started with", "undo the change, or train with --overwrite"
+            raise RunError(
+                explain(f"run {run.path} cannot be resumed", f"another {changed[0]}", need, remedy)
+            )
+        return True
+    if run.state.exists() and mode == "new":
+        remedy = "continue with --resume, start anew with --overwrite, or set another `run` in the job"
+        raise RunError(explain(f"run {run.path} exists", "a training in it", "an empty folder", remedy))
+    for old in (run.state, run.metrics, run.best, run.last):
+        old.unlink(missing_ok=True)
+    write_text(run.job, dump_job(job))
+    return False
+
+
+def _fit(job: Job, run: RunFolder, prepared: Prepared, state: Any, reporter: Reporter) -> Position:
+    from outsize.data.windows import TrainingWindows
+    from outsize.strategies.compose import compose
+    from outsize.tasks import TASKS
+    from outsize.train.checkpoint import save_state
+    from outsize.train.log import TrainingLog
+    from outsize.train.loop import Hooks, fit
+
+    task = TASKS[job.task]
+    windows = TrainingWindows(
+        prepared.scenes,
+        prepared.table,
+        tile_px=job.train.tile_px,
+        augmentations=job.train.augment,
+        seed=job.seed,
+    )
+    recipe = _recipe(job, windows)
+    step = compose(
+        prepared.model,
+        task.make_loss_terms(job.train.loss, prepared.card.statistics),
+        prepared.train_plan,
+        bf16=prepared.bf16,
+    )
+    done = state[1]["total_steps"] if state else 0
+    log = TrainingLog(run.metrics, run.events, from_step=done)
+    num_steps = recipe.steps_per_epoch * sum(phase.epochs for phase in recipe.phases)
+    try:
+        with reporter.bar("train", num_steps, "step") as bar:
+            bar.advance(done)
+            hooks = Hooks(
+                batches=partial(_batches, job, windows, recipe.steps_per_epoch, task.count_terms, prepared),
+                validate=partial(_validate, prepared),
+                log=partial(_log, log, bar, reporter),
+                save_state=partial(save_state, run.state, prepared.model),
+                save_epoch=partial(_save_epoch, run, prepared),
+            )
+            return fit(prepared.model, step, recipe, hooks, state)
+    finally:
+        windows.close()
+        log.close()
+
+
+def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
+    from outsize.train.loop import Recipe
+    from outsize.train.phases import Schedule, TrainPhase
+
+    section = job.train
+    num_samples = section.samples_per_epoch or windows.samples_per_cover
+    return Recipe(
+        phases=[
+            TrainPhase(phase.name, phase.epochs or section.epochs, phase.lr or section.lr, phase.trainable)
+            for phase in section.all_phases()
+        ],
+        schedule=Schedule(
+            section.schedule, section.warmup_steps, section.power, section.step_epochs, section.step_factor
+        ),
+        optimizer=section.optimizer,
+        momentum=section.momentum,
+        weight_decay=section.weight_decay,
+        steps_per_epoch=max(1, num_samples // section.batch),
+        seed=job.seed,
+        early_stop_epochs=section.early_stop_epochs,
+        checkpoint_steps=section.checkpoint_steps,
+    )
+
+
+def _batches(
+    job: Job,
+    windows: TrainingWindows,
+    steps_per_epoch: int,
+    count_terms: Callable[..., Mapping[str, float]],
+    prepared: Prepared,
+    epoch: int,
+    first_step: int,
+) -> Iterator[Batch]:
+    from outsize.data.loader import prefetch
+    from outsize.data.sample import collate
+
+    size = job.train.batch
+
+    def make(step: int) -> Batch:
+        samples = [windows.sample(epoch, step * size + number) for number in range(size)]
+        return collate(samples, partial(count_terms, job.train.loss))
+
+    steps = range(first_step, steps_per_epoch)
+    for batch in prefetch(make, steps, num_threads=job.train.workers, num_ahead=2 * job.train.workers):
+        yield batch.to(prepared.device)
+
+
+def _validate(prepared: Prepared, model: Any) -> Mapping[str, Any]:
+    from outsize.infer.ready import stream_settings
+    from outsize.infer.validate import count_scenes
+    from outsize.metrics.confusion import Scores
+
+    names = tuple(each.name for each in prepared.card.classes)
+    assert prepared.predict_plan.tiles is not None
+    counts = count_scenes(
+        model,
+        prepared.val_scenes or prepared.scenes,
+        prepared.table,
+        bands=prepared.card.bands,
+        statistics=prepared.card.statistics,
+        num_classes=len(names),
+        tiling=prepared.predict_plan.tiles,
+        settings=stream_settings(prepared.predict_plan, prepared.device, prepared.bf16),
+    )
+    scores = Scores(names, counts).as_dict()
+    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"]}
+
+
+def _log(log: Any, bar: Bar, reporter: Reporter, record: Mapping[str, Any]) -> None:
+    log.line(record)
+    if record["kind"] == "step":
+        if record["step"] % 10 == 0:
+            bar.advance(0, loss=float(sum(record["terms"].values())))
+        bar.advance()
+    else:
+        text = f"epoch {record['epoch']}: validation mean IoU {record['mean_iou']:.4f}"
+        reporter.say("epoch", text, epoch=record["epoch"], mean_iou=record["mean_iou"])
+
+
+def _save_epoch(run: RunFolder, prepared: Prepared, position: Position, best: bool) -> None:
+    from outsize.train.checkpoint import save_checkpoint
+
+    trained = {"phase": position.phase, "epoch": position.total_epochs, "step": position.total_steps}
+    card = replace(prepared.card, trained={**trained, "best_mean_iou": position.best_score})
+    if best:
+        save_checkpoint(run.best, prepared.model, card)
+    save_checkpoint(run.last, prepared.model, card)

@@ -1,0 +1,85 @@
+"""`outsize verify RUN`: proof that tiling changed nothing, on the run's own model and scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outsize.errors import RunError, VerifyError, explain
+from outsize.job import Job, load_job
+from outsize.progress import Reporter
+from outsize.runs import open_run, write_json
+
+if TYPE_CHECKING:
+    from outsize.infer.ready import Ready
+
+TOLERANCES = {"float32": 1e-5, "float64": 1e-11}  # of the largest logit
+
+
+def verify(
+    run_path: Path, *, overrides: Sequence[str], device_name: str, reporter: Reporter
+) -> dict[str, Any]:
+    """Compare tiled with whole logits and probe the halo; fails above tolerance unless the plan is approximate."""
+    import torch
+
+    from outsize.data.scenes import find_images
+    from outsize.infer.compare import measure_on_scene
+    from outsize.infer.ready import load_ready
+    from outsize.raster.read import describe
+
+    run = open_run(run_path)
+    job = load_job(run.job, overrides)
+    info = describe(
+        find_images(_any_scene(job), job.data.labels)[0], allow_references=job.data.allow_references
+    )
+    ready = load_ready(run.best, job.limits, [info], device_name=device_name, precision="fp32")
+    result: dict[str, Any] = {"scene": str(info.path), "exact": ready.plan.exact, "tiled_equals_whole": {}}
+    failures = []
+    for name, tolerance in TOLERANCES.items():
+        difference = measure_on_scene(ready, info, ready.tiling.halo, dtype=getattr(torch, name))
+        passed = difference.relative <= tolerance
+        result["tiled_equals_whole"][name] = {
+            "largest_difference": difference.largest,
+            "largest_logit": difference.largest_logit,
+            "relative": difference.relative,
+            "tolerance": tolerance,
+            "interior_tiles": difference.interior_tiles,
+            "passed": passed,
+        }
+        verdict = f"{difference.relative:.2e} of the largest (tolerance {tolerance:.0e}): {'yes' if passed else 'NO'}"
+        text = f"tiled = whole, {name}: logits differ by at most {difference.largest:.2e}, {verdict}"
+        reporter.say("verify", text, **result["tiled_equals_whole"][name])
+        if not passed:
+            failures.append(f"{name} logits differ by {difference.relative:.1e} of the largest")
+    if ready.plan.exact:
+        failures += _probe(ready, result, reporter)
+    write_json(run.verify, result)
+    if failures and ready.plan.exact:
+        need, remedy = "tiled logits equal to whole ones", "report this model: its halo is derived wrongly"
+        raise VerifyError(explain(f"run {run.path} fails verification", "; ".join(failures), need, remedy))
+    return result
+
+
+def _probe(ready: Ready, result: dict[str, Any], reporter: Reporter) -> list[str]:
+    from outsize.measure.probe import probe_halo
+
+    probe = probe_halo(ready.model, ready.halo)
+    result["halo_probe"] = {"sufficient": probe.sufficient, "tight": probe.tight}
+    rows, cols = ready.halo.rows, ready.halo.cols
+    text = (
+        f"halo: rows {rows.before_px}/{rows.after_px} px, columns {cols.before_px}/{cols.after_px} px; "
+        f"sufficient: {'yes' if probe.sufficient else 'NO'}, tight: {'yes' if probe.tight else 'no'}"
+    )
+    reporter.say("verify", text, **result["halo_probe"])
+    # A halo larger than needed costs time, not truth: only an insufficient one is a failure.
+    return [] if probe.sufficient else ["pixels outside the derived halo reach the core"]
+
+
+def _any_scene(job: Job) -> tuple[str, ...]:
+    for split in (job.data.test, job.data.val, job.data.train):
+        if split:
+            return split
+    raise RunError(
+        explain("nothing to verify on", "a job without scenes", "one scene", "name one in data.test")
+    )

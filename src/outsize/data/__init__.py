@@ -1,0 +1,1 @@
+"""Samples for training, one on-disk format per file."""

@@ -1,0 +1,66 @@
+"""Every error a user can meet, in one tree.
+
+OutsizeError                what a user can mend: one line, exit code 2
+|-- JobError                the job file: broken TOML, unknown key, value out of range
+|-- DataError               images and labels: missing, corrupt, mismatched
+|   `-- UnsafeFileError     a file that asks for more than its own pixels: remote or outside references, bombs
+|-- ModelError              unknown model, options that do not fit, weights that do not match
+|   `-- TraceError          a model whose graph cannot be read, or an operation whose reach is not known
+|-- PlanError               nothing fits the limit, or only an approximate plan does
+|-- RunError                a run folder that lacks what a command needs
+|-- OutputError             no space, no permission, output in the way
+`-- VerifyError             a proof of equality failed (exit code 1: the program ran, the answer is no)
+
+Each message says four things: what went wrong, the value found, what was needed, what to do.
+"""
+
+from __future__ import annotations
+
+
+class OutsizeError(Exception):
+    """Base of every error that a user can mend."""
+
+    exit_code = 2
+
+
+class JobError(OutsizeError):
+    """The job file cannot be used as written."""
+
+
+class DataError(OutsizeError):
+    """An image or label file cannot be used."""
+
+
+class UnsafeFileError(DataError):
+    """A file asks for more than its own pixels and is refused."""
+
+
+class ModelError(OutsizeError):
+    """A model cannot be built, loaded or fed as asked."""
+
+
+class TraceError(ModelError):
+    """A model's graph cannot be read, or an operation's reach is not known."""
+
+
+class PlanError(OutsizeError):
+    """No plan satisfies the limits."""
+
+
+class RunError(OutsizeError):
+    """A run folder lacks what the command needs."""
+
+
+class OutputError(OutsizeError):
+    """A result cannot be written where it was asked for."""
+
+
+class VerifyError(OutsizeError):
+    """A proof of equality failed."""
+
+    exit_code = 1
+
+
+def explain(problem: str, found: object, needed: str, remedy: str) -> str:
+    """Join the four parts of a message into its one line."""
+    return f"{problem}: found {found}, needed {needed}; {remedy}"

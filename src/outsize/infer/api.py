@@ -1,0 +1,110 @@
+"""`outsize.predict`: a scene through a run's model, or through any module, in one call."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from outsize.data.normalise import BandStatistics
+from outsize.errors import ModelError, explain
+from outsize.infer.ready import Ready, load_ready, make_ready
+from outsize.infer.scene import Products, predict_scene
+from outsize.job import ClassSpec, LimitsSection, load_job, parse_colour
+from outsize.progress import Reporter
+from outsize.raster.read import SceneInfo, describe
+from outsize.runs import open_run
+from outsize.train.checkpoint import Card
+
+_COLOURS = (
+    "#8dd3c7",
+    "#33691e",
+    "#1f78b4",
+    "#fdbf6f",
+    "#e31a1c",
+    "#a6761d",
+    "#6a3d9a",
+    "#ffff99",
+    "#fb9a99",
+    "#666666",
+)
+
+
+def predict(
+    model: nn.Module | str | Path,
+    scene: str | Path,
+    target: str | Path,
+    *,
+    statistics: tuple[Sequence[float], Sequence[float]] | None = None,
+    polygons: str | Path | None = None,
+    limits: dict[str, Any] | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+) -> dict[str, Any]:
+    """Predict a scene into a Cloud-Optimized GeoTIFF and return what was done.
+
+    `model` is a run folder, or any module from (sample, band, row, column) to as many logits per pixel as there are
+    classes; a module is fed (pixels - mean) / std with `statistics` = (mean, std) per band, or plain pixels. `limits`
+    are the keys of a job's section of that name: gpu_memory, host_memory, tile_px, halo_px, allow_approximate.
+    """
+    info = describe(scene)
+    bounds = LimitsSection(**(limits or {}))
+    if isinstance(model, nn.Module):
+        card = _card_of(model, info, statistics)
+        ready = make_ready(
+            model, card, bounds, [info], device_name=device, precision=precision, weights_id=uuid.uuid4().hex
+        )
+    else:
+        run = open_run(Path(model))
+        ready = load_ready(
+            run.best,
+            bounds if limits else load_job(run.job).limits,
+            [info],
+            device_name=device,
+            precision=precision,
+        )
+    return _predict(ready, info, Path(target), None if polygons is None else Path(polygons))
+
+
+def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None) -> dict[str, Any]:
+    return predict_scene(
+        ready.model,
+        ready.card,
+        info,
+        Products(target, polygons=polygons),
+        tiling=ready.tiling,
+        settings=ready.settings,
+        weights_id=ready.weights_id,
+        reporter=Reporter("quiet"),
+    )
+
+
+def _card_of(
+    model: nn.Module, info: SceneInfo, statistics: tuple[Sequence[float], Sequence[float]] | None
+) -> Card:
+    """Describe a module that brings no card: as many classes as it has logits, named by number."""
+    from outsize.measure.trace import example_shape, trace
+
+    graph = trace(model, example_shape(info.num_bands))
+    num_classes = graph.ops[graph.outputs[0]].shape[1]
+    if num_classes > 254:
+        need, remedy = "at most 254 classes", "give a model with one logit per class"
+        raise ModelError(explain("model has too many outputs", num_classes, need, remedy))
+    mean, std = statistics or ([0.0] * info.num_bands, [1.0] * info.num_bands)
+    return Card(
+        task="segment",
+        model=type(model).__name__,
+        options={},
+        classes=tuple(
+            ClassSpec(
+                name=f"class {number}", value=number, colour=parse_colour(_COLOURS[number % len(_COLOURS)])
+            )
+            for number in range(num_classes)
+        ),
+        bands=info.band_names,
+        dtype=info.dtype,
+        statistics=BandStatistics(tuple(mean), tuple(std)),
+    )

@@ -1,0 +1,81 @@
+"""Tiled against whole: how far logits computed tile by tile are from those of the whole picture."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from outsize.infer.prepare import make_prepare
+from outsize.infer.ready import Ready
+from outsize.raster.read import SceneInfo, SceneReader
+from outsize.tiles.grid import cover
+from outsize.tiles.halo import Halo
+from outsize.tiles.window import middle_window
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest difference of a logit, and the largest logit it is to be seen against."""
+
+    largest: float
+    largest_logit: float
+    interior_tiles: int  # windows that touch no border of the picture: only they test the halo on every side
+
+    @property
+    def relative(self) -> float:
+        """Largest difference as a share of the largest logit."""
+        return self.largest / self.largest_logit if self.largest_logit else self.largest
+
+
+@torch.inference_mode()
+def tiled_difference(model: nn.Module, inputs: Tensor, core_px: int, halo: Halo) -> Difference:
+    """Run normalised inputs (1, band, row, column) whole and in tiles, in their own precision, TF32 off."""
+    height, width = inputs.shape[-2:]
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
+        whole = model(inputs)
+        largest, interior = 0.0, 0
+        for tile in cover(height, width, core_px, halo):
+            rows, cols = tile.read.slices
+            window = _padded(inputs[..., rows, cols], tile.read.height, tile.read.width)
+            core_rows, core_cols = tile.core.within(tile.read).slices
+            core = model(window)[..., core_rows, core_cols]
+            whole_core = whole[(..., *tile.core.slices)]
+            largest = max(largest, float((core - whole_core).abs().max()))
+            inside = tile.read.row > 0 and tile.read.col > 0
+            interior += inside and tile.read.row_end < height and tile.read.col_end < width
+    return Difference(largest, float(whole.abs().max()), interior)
+
+
+def probe_side_px(core_px: int, halo: Halo) -> int:
+    """Return the side of a picture just large enough that one window touches no border."""
+    need = halo.aligned
+    before_px = max(need.rows.before_px, need.cols.before_px)
+    after_px = max(need.rows.after_px, need.cols.after_px)
+    cores_before = -(-(before_px + halo.stride_px) // core_px)
+    cores_after = -(-(after_px + halo.stride_px) // core_px)
+    return core_px * (cores_before + 1 + cores_after)
+
+
+def _padded(window: Tensor, height: int, width: int) -> Tensor:
+    missing = (0, width - window.shape[-1], 0, height - window.shape[-2])
+    return nn.functional.pad(window, missing) if any(missing) else window
+
+
+def measure_on_scene(
+    ready: Ready, info: SceneInfo, halo: Halo, *, dtype: torch.dtype = torch.float32
+) -> Difference:
+    """Compare tiles under a halo with the whole, on the middle of a scene, small enough to fit at once."""
+    # The middle is large enough for the halo the model needs, also where the one compared is shorter.
+    core_px = max(ready.halo.stride_px, 64 // ready.halo.stride_px * ready.halo.stride_px)
+    side_px = probe_side_px(core_px, ready.halo)
+    window = middle_window(info.height, info.width, side_px)
+    prepare = make_prepare(ready.card.bands, info, ready.card.statistics)
+    with SceneReader(info) as reader:
+        raster = reader.read(window)
+    device = ready.settings.device
+    images, valid = (torch.from_numpy(array)[None].to(device) for array in (raster.pixels, raster.valid))
+    model = copy.deepcopy(ready.model).to(dtype)
+    return tiled_difference(model, prepare(images, valid).to(dtype), core_px, halo)

@@ -1,0 +1,23 @@
+"""From the raw pixels of a scene to what a model was trained on: bands in order, values normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from outsize.data.normalise import BandStatistics, normalise
+from outsize.infer.bands import band_order
+from outsize.infer.stream import Prepare
+from outsize.raster.read import SceneInfo
+
+
+def make_prepare(bands: Sequence[str], info: SceneInfo, statistics: BandStatistics) -> Prepare:
+    """Return the function that turns a scene's raw windows into network input; refuse other bands."""
+    order = band_order(bands, info)
+
+    def prepare(images: Tensor, valid: Tensor) -> Tensor:
+        ordered = images if order is None else images[:, list(order)]
+        return normalise(ordered, valid, statistics)
+
+    return prepare

@@ -1,0 +1,244 @@
+"""Predicts a whole scene: tiles to a working raster, then the map, its companions and the polygons."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from outsize.errors import DataError, explain
+from outsize.infer.prepare import make_prepare
+from outsize.infer.stream import Settings, TileResult, stream_tiles
+from outsize.plan.plan import Tiling
+from outsize.progress import Reporter
+from outsize.raster.cog import make_cog
+from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.vectors import write_polygons
+from outsize.raster.write import Layer, TileStore
+from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, Wanted, decode
+from outsize.tiles.grid import cover, redundancy
+from outsize.tiles.window import Tile
+from outsize.train.checkpoint import Card
+
+_AHEAD = 8  # finished cores that may wait for the writer
+
+
+@dataclass(frozen=True)
+class Products:
+    """What a prediction leaves behind, and where."""
+
+    map_path: Path
+    confidence: bool = False
+    probabilities: bool = False
+    polygons: Path | None = None
+    min_area_m2: float = 0.0
+    simplify_m: float = 0.0
+    overviews: Literal["mode", "nearest"] = "mode"
+
+    @property
+    def confidence_path(self) -> Path:
+        """Raster of the largest probability."""
+        return self.map_path.with_name(f"{self.map_path.stem}_confidence.tif")
+
+    @property
+    def probabilities_path(self) -> Path:
+        """Raster of one probability per class."""
+        return self.map_path.with_name(f"{self.map_path.stem}_probabilities.tif")
+
+    @property
+    def work_folder(self) -> Path:
+        """Where finished cores are kept until the map is made."""
+        return self.map_path.with_name(f".{self.map_path.stem}.work")
+
+
+def predict_scene(
+    model: nn.Module,
+    card: Card,
+    info: SceneInfo,
+    products: Products,
+    *,
+    tiling: Tiling,
+    settings: Settings,
+    weights_id: str,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Predict one scene and return what was done, for predict.json; an interrupted one is taken up again."""
+    tiles = cover(info.height, info.width, tiling.core_px, tiling.halo)
+    # polygons carry their mean confidence, so the working copy has it even where the user wants no raster of it
+    wanted = Wanted(
+        tuple(each.value for each in card.classes),
+        confidence=products.confidence or products.polygons is not None,
+        probabilities=products.probabilities,
+    )
+    start_s = time.perf_counter()
+    store = TileStore.open(
+        products.work_folder,
+        info,
+        _layers(wanted),
+        len(tiles),
+        key=_key(info, tiling, wanted, weights_id),
+        block_px=_block_px(tiling.core_px),
+    )
+    try:
+        with store:
+            predict_tiles(
+                model, card, info, tiles, store, wanted=wanted, settings=settings, reporter=reporter
+            )
+    except DataError:
+        store.discard()  # the scene itself is bad: nothing here is worth taking up again
+        raise
+    tiles_s = time.perf_counter() - start_s
+    summary = _finish(store, info, card, products, reporter)
+    store.discard()
+    return {
+        "scene": str(info.path),
+        "map": str(products.map_path),
+        "height": info.height,
+        "width": info.width,
+        "num_tiles": len(tiles),
+        "redundancy": round(redundancy(tiles, info.height, info.width), 4),
+        "tiles_s": round(tiles_s, 3),
+        "tiles_mpx_per_s": round(info.num_px / tiles_s / 1e6, 2),
+        **summary,
+    }
+
+
+def predict_tiles(
+    model: nn.Module,
+    card: Card,
+    info: SceneInfo,
+    tiles: Sequence[Tile],
+    store: TileStore,
+    *,
+    wanted: Wanted,
+    settings: Settings,
+    reporter: Reporter,
+) -> None:
+    """Fill a store with every core that it lacks; one thread writes while others read and the device computes."""
+    todo = [tile for tile in tiles if not store.is_done(tile.index)]
+    prepare = make_prepare(card.bands, info, card.statistics)
+    decode_tiles = partial(decode, wanted=wanted)
+    num_valid = 0
+    writes: deque[Future[None]] = deque()
+    with (
+        SceneReader(info) as reader,
+        ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
+        reporter.bar(f"predict {info.path.name}", len(tiles), "tile") as bar,
+    ):
+        bar.advance(len(tiles) - len(todo))
+        for result in stream_tiles(
+            model, reader, todo, prepare=prepare, decode=decode_tiles, settings=settings
+        ):
+            num_valid += int((result.layers["classes"] != NODATA).any())
+            writes.append(writer.submit(_write, store, result))
+            if len(writes) > _AHEAD:
+                writes.popleft().result()
+            bar.advance()
+        for write in writes:
+            write.result()
+    if len(todo) == len(tiles) and num_valid == 0:
+        need, remedy = (
+            "at least one pixel that is not nodata",
+            "give another scene, or correct its nodata value",
+        )
+        raise DataError(explain(f"{info.path} has nothing to predict", "nodata everywhere", need, remedy))
+
+
+def _write(store: TileStore, result: TileResult) -> None:
+    store.write(result.tile.index, result.tile.core, dict(result.layers))
+
+
+def _finish(
+    store: TileStore, info: SceneInfo, card: Card, products: Products, reporter: Reporter
+) -> dict[str, Any]:
+    """Make the final files from the finished working rasters; each is made anew if interrupted."""
+    start_s = time.perf_counter()
+    reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
+    tags = {"scale": f"1/{CONFIDENCE_SCALE}", "classes": ", ".join(each.name for each in card.classes)}
+    make_cog(
+        store.path("classes"),
+        products.map_path,
+        resampling=products.overviews,
+        colours={each.value: each.colour for each in card.classes},
+        nodata=NODATA,
+        band_names=("class",),
+        tags={"classes": tags["classes"]},
+    )
+    if products.confidence:
+        _make_shares(store, "confidence", products.confidence_path, ("confidence",), tags)
+    if products.probabilities:
+        names = tuple(each.name for each in card.classes)
+        _make_shares(store, "probabilities", products.probabilities_path, names, tags)
+    cog_s = time.perf_counter() - start_s
+    summary: dict[str, Any] = {"cog_s": round(cog_s, 3), "cog_mpx_per_s": round(info.num_px / cog_s / 1e6, 2)}
+    if products.polygons is not None:
+        start_s = time.perf_counter()
+        with reporter.bar("polygons", 1, "step") as bar:
+            polygons = write_polygons(
+                store.path("classes"),
+                store.path("confidence"),
+                products.polygons,
+                class_names={each.value: each.name for each in card.classes},
+                min_area_m2=products.min_area_m2,
+                simplify_m=products.simplify_m,
+            )
+            bar.advance()
+        seconds = time.perf_counter() - start_s
+        summary |= {
+            "polygons": str(products.polygons),
+            "num_polygons": polygons.num_polygons,
+            "polygons_s": round(seconds, 3),
+            "polygons_mpx_per_s": round(info.num_px / seconds / 1e6, 2),
+        }
+    return summary
+
+
+def _make_shares(
+    store: TileStore, layer: str, path: Path, names: tuple[str, ...], tags: dict[str, str]
+) -> None:
+    make_cog(
+        store.path(layer),
+        path,
+        resampling="average",
+        colours=None,
+        nodata=NODATA,
+        band_names=names,
+        tags=tags,
+    )
+
+
+def _layers(wanted: Wanted) -> tuple[Layer, ...]:
+    layers = [Layer("classes", "uint8", 1, NODATA)]
+    if wanted.confidence:
+        layers.append(Layer("confidence", "uint8", 1, NODATA))
+    if wanted.probabilities:
+        layers.append(Layer("probabilities", "uint8", len(wanted.class_values), NODATA))
+    return tuple(layers)
+
+
+def _block_px(core_px: int) -> int:
+    """Return the largest usual block that divides the core, so that no two tiles share one."""
+    return next((block for block in (512, 256, 128, 64, 32, 16) if core_px % block == 0), 256)
+
+
+def _key(info: SceneInfo, tiling: Tiling, wanted: Wanted, weights_id: str) -> str:
+    """Name all that decides the pixels: a store with another key is not taken up again."""
+    status = info.path.stat()
+    parts = [
+        str(info.path.resolve()),
+        status.st_size,
+        status.st_mtime_ns,
+        repr(tiling),
+        repr(wanted),
+        weights_id,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,0 +1,52 @@
+"""Scores a model on whole labelled scenes without writing a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from outsize.data.normalise import BandStatistics
+from outsize.data.scenes import LabelledScene, read_labels
+from outsize.infer.prepare import make_prepare
+from outsize.infer.stream import Settings, stream_tiles
+from outsize.metrics.confusion import Counts, confusion
+from outsize.plan.plan import Tiling
+from outsize.raster.read import SceneReader
+from outsize.tasks.segment import Wanted, decode
+from outsize.tiles.grid import cover
+
+
+def count_scenes(
+    model: nn.Module,
+    scenes: Sequence[LabelledScene],
+    table: NDArray[np.uint8],
+    *,
+    bands: Sequence[str],
+    statistics: BandStatistics,
+    num_classes: int,
+    tiling: Tiling,
+    settings: Settings,
+) -> Counts:
+    """Predict every scene and count (true class, predicted class)."""
+    total = np.zeros((num_classes, num_classes), np.int64)
+    wanted = Wanted(class_values=tuple(range(num_classes)))
+    for scene in scenes:
+        tiles = cover(scene.image.height, scene.image.width, tiling.core_px, tiling.halo)
+        prepare = make_prepare(bands, scene.image, statistics)
+        with SceneReader(scene.image) as images, SceneReader(scene.labels) as labels:
+            results = stream_tiles(
+                model,
+                images,
+                tiles,
+                prepare=prepare,
+                decode=lambda logits, valid: decode(logits, valid, wanted),
+                settings=settings,
+            )
+            for result in results:
+                truth = read_labels(labels, result.tile.core, table)
+                # pixels without image have class NODATA = IGNORE and fall out of the count
+                total += confusion(truth, result.layers["classes"], num_classes)
+    return total

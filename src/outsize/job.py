@@ -1,0 +1,250 @@
+"""The job file: TOML in, checked values out. Only commands see the whole of it."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from outsize.errors import JobError, explain
+from outsize.units import parse_bytes
+
+
+def parse_colour(value: object) -> tuple[int, int, int]:
+    """Read "#rrggbb" or three numbers."""
+    if isinstance(value, str):
+        try:
+            red, green, blue = bytes.fromhex(value.removeprefix("#"))
+        except ValueError as error:
+            need = 'six hex digits or three numbers, write e.g. "#1f78b4"'
+            raise ValueError(f"colour {value!r} not understood: needed {need}") from error
+        return red, green, blue
+    red, green, blue = value  # type: ignore[misc]
+    return int(red), int(green), int(blue)
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+Colour = Annotated[tuple[int, int, int], BeforeValidator(parse_colour)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+
+
+class _Section(BaseModel):
+    """What all sections share: fixed once read, and no key goes unnoticed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ClassSpec(_Section):
+    """One class of the map: its name, its value in label rasters, its colour."""
+
+    name: str
+    value: int = Field(ge=0, le=254)
+    colour: Colour = (128, 128, 128)
+
+
+class DataSection(_Section):
+    """Where images and labels are and what they mean."""
+
+    format: Literal["scenes"] = "scenes"
+    train: Strings = Field((), description="image files or patterns, relative to the job file")
+    val: Strings = ()
+    test: Strings = ()
+    labels: str = Field("{stem}_labels.tif", description="label raster beside each image")
+    ignore_value: int = Field(255, description="label value that is neither learnt nor scored")
+    bands: tuple[str, ...] = Field((), description="names of the bands, in file order")
+    classes: tuple[ClassSpec, ...] = Field(min_length=2)
+    allow_references: bool = Field(False, description="read VRTs that point outside their folder")
+
+
+class ModelSection(BaseModel):
+    """A model by name; every other key is an option of that model and checked by its builder."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+
+    name: str = "unet"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+class Phase(_Section):
+    """One stretch of training; what is left out comes from the train section."""
+
+    name: str = "main"
+    epochs: int | None = Field(None, ge=1)
+    lr: float | None = Field(None, gt=0)
+    trainable: Strings = Field((), description="prefixes of parameter names; empty trains everything")
+
+
+class TrainSection(_Section):
+    """How to train."""
+
+    epochs: int = Field(20, ge=1)
+    tile_px: int = Field(256, ge=8, description="side of a training window")
+    batch: int = Field(8, ge=1)
+    samples_per_epoch: int | None = Field(None, ge=1, description="default: cover the scenes once")
+    optimizer: Literal["sgd", "adamw"] = "adamw"
+    lr: float = Field(1e-3, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(1e-4, ge=0)
+    schedule: Literal["constant", "polynomial", "step", "cosine"] = "cosine"
+    warmup_steps: int = Field(0, ge=0)
+    power: float = Field(0.9, gt=0, description="of the polynomial schedule")
+    step_epochs: int = Field(10, ge=1, description="of the step schedule: lr times step_factor every so many")
+    step_factor: float = Field(0.1, gt=0, le=1)
+    loss: Literal["cross_entropy"] = "cross_entropy"
+    augment: tuple[Literal["flip", "turn"], ...] = ("flip", "turn")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on a GPU")
+    early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
+    checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
+    workers: int = Field(2, ge=1, description="threads that read and prepare windows")
+    phases: tuple[Phase, ...] = ()
+
+    def all_phases(self) -> tuple[Phase, ...]:
+        """Return the phases with every blank filled in; plain training has one."""
+        blanks = {"epochs": self.epochs, "lr": self.lr}
+        phases = self.phases or (Phase(),)
+        return tuple(
+            phase.model_copy(update={k: v for k, v in blanks.items() if getattr(phase, k) is None})
+            for phase in phases
+        )
+
+
+class PredictSection(_Section):
+    """What a prediction leaves behind."""
+
+    confidence: bool = Field(True, description="write the largest probability as a raster")
+    probabilities: bool = Field(False, description="write one band of probability per class")
+    polygons: Literal["gpkg", "geojson", "none"] = "gpkg"
+    min_area_m2: float = Field(0.0, ge=0)
+    simplify_m: float = Field(0.0, ge=0)
+    overviews: Literal["mode", "nearest"] = "mode"
+
+
+class LimitsSection(_Section):
+    """What a plan must stay within."""
+
+    gpu_memory: Bytes | None = Field(None, description="default: what the card has free")
+    host_memory: Bytes | None = Field(None, description="default: most of what the machine has free")
+    tile_px: int | None = Field(None, ge=8, description="side of a core at prediction; default: planned")
+    halo_px: int | None = Field(None, ge=0, description="default: derived from the model")
+    allow_approximate: bool = False
+
+
+class Job(_Section):
+    """A whole job."""
+
+    task: Literal["segment"] = "segment"
+    seed: int = Field(0, ge=0, lt=2**31)
+    run: str = Field("", description="run folder; default: runs/NAME OF THE JOB FILE")
+    data: DataSection
+    model: ModelSection = ModelSection()
+    train: TrainSection = TrainSection()
+    predict: PredictSection = PredictSection()
+    limits: LimitsSection = LimitsSection()
+
+
+def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read and check a job file; `overrides` are texts such as "train.lr=0.01"."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise JobError(
+            explain(f"cannot read job {path}", what, "a readable TOML file", "check the path")
+        ) from error
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(
+            explain(f"job {path} is no TOML", str(error), "valid TOML", "mend that line")
+        ) from error
+    for override in overrides:
+        _apply_override(tree, override)
+    job = check_job(tree, str(path))
+    folder = path.parent.resolve()
+    data = job.data.model_copy(
+        update={part: _anchored(getattr(job.data, part), folder) for part in ("train", "val", "test")}
+    )
+    run = job.run or f"runs/{path.stem}"
+    # A job that a run wrote for itself lies in that run: its own paths are absolute already.
+    return job.model_copy(update={"data": data, "run": str(Path(run))})
+
+
+def check_job(tree: dict[str, Any], name: str) -> Job:
+    """Check a parsed job; the first mistake becomes a one-line error."""
+    try:
+        return Job.model_validate(tree)
+    except ValidationError as error:
+        raise JobError(_one_line(error.errors()[0], name)) from None
+
+
+def dump_job(job: Job) -> str:
+    """Write a job as TOML, defaults included."""
+    import tomli_w
+
+    return tomli_w.dumps(job.model_dump(mode="json", exclude_none=True))
+
+
+def _anchored(patterns: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    return tuple(str(folder / pattern) for pattern in patterns)
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise JobError(
+            explain("--set not understood", repr(override), "KEY=VALUE", "write e.g. --set train.lr=0.01")
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *sections, name = key.strip().split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise JobError(
+                explain(
+                    "--set reaches into a value", repr(override), "a section before the dot", "check the key"
+                )
+            )
+    tree[name] = value
+
+
+def _one_line(error: Any, name: str) -> str:
+    place = ".".join(str(part) for part in error["loc"]) or "job"
+    if error["type"] == "extra_forbidden":
+        known = _known_keys(error["loc"][:-1])
+        near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1, cutoff=0.5)
+        remedy = f"did you mean {near[0]!r}?" if near else "remove it"
+        return explain(
+            f"unknown key {place!r} in {name}", repr(error["input"]), f"one of {', '.join(known)}", remedy
+        )
+    if error["type"] == "missing":
+        return explain(f"key {place!r} is missing in {name}", "nothing", "a value", "add it")
+    found = repr(error["input"])
+    message = error["msg"].removeprefix("Value error, ")
+    return explain(f"bad value for {place!r} in {name}", found[:80], message, "correct it")
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    """Walk the sections to the one in which an unknown key was met."""
+    section: type[BaseModel] = Job
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = section.model_fields[part].annotation
+        options = [annotation, *getattr(annotation, "__args__", ())]
+        section = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
+    return sorted(section.model_fields)

@@ -1,0 +1,1 @@
+"""Facts about models and machines, traced or measured."""

@@ -1,0 +1,172 @@
+"""Reads a model's graph with torch.export: nothing is computed, only shapes flow through."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export.graph_signature import InputKind, OutputKind
+
+from outsize.errors import TraceError, explain
+from outsize.graph import INPUT, PARAMETER, ModelGraph, Op, Setting
+from outsize.measure.opnames import canonical
+
+# A picture to trace with: a multiple of every stride up to 256, so that nothing is padded and cropped,
+# and not square, so that a size fixed inside the model does not pass for a multiple of the picture's.
+EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX = 512, 768
+
+_NOISY_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch.export", "torch._export")
+
+
+def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]) -> ModelGraph:
+    """Trace a model in evaluation mode, given the shape of its input or the inputs themselves.
+
+    A model that cannot be exported is refused. Running it on real numbers and watching the operations
+    would always give a graph, but one that silently lacks every path through a Python number.
+    """
+    inputs = _example_tensors(model, example)
+    with _evaluating(model), _quiet(), torch.no_grad():
+        try:
+            program = torch.export.export(model, inputs, strict=False)
+            # No decompositions: this only turns in-place operations into plain ones, and keeps the names
+            # that a person knows (roll, attention) where torch's core set would show index arithmetic.
+            program = program.run_decompositions({})
+        except Exception as error:
+            raise TraceError(_why(model, inputs, error)) from error
+    return _as_graph(program)
+
+
+def example_shape(in_channels: int) -> tuple[int, int, int, int]:
+    """Return a good shape to trace a picture model with."""
+    return 1, in_channels, EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX
+
+
+def _example_tensors(
+    model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    if isinstance(example, Tensor):
+        return (example,)
+    if all(isinstance(each, Tensor) for each in example):
+        return tuple(example)  # type: ignore[arg-type]
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    return (torch.zeros(tuple(example), dtype=like.dtype, device=like.device),)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep export's remarks about its own workings from the user; its errors still come through."""
+    loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"torch(\.|$)")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _why(model: nn.Module, inputs: tuple[Tensor, ...], error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    shapes = ", ".join("x".join(map(str, tensor.shape)) for tensor in inputs)
+    return explain(
+        f"the graph of {type(model).__name__} cannot be read for an input of {shapes}",
+        f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
+        "a model that torch.export can export",
+        "take data-dependent branches, .item() and .numpy() out of forward, or mend the input's shape",
+    )
+
+
+def _as_graph(program: torch.export.ExportedProgram) -> ModelGraph:
+    signature = program.graph_signature
+    user_inputs = {spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT}
+    indices: dict[fx.Node, int] = {}
+    ops: list[Op] = []
+    results: Sequence[Any] = ()
+    for node in program.graph.nodes:
+        if node.op == "output":
+            results = node.args[0]
+            continue
+        indices[node] = len(ops)
+        ops.append(_as_op(node, len(ops), indices, program.graph_module, user_inputs))
+    outputs = [
+        indices[result]
+        for result, spec in zip(results, signature.output_specs, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT and isinstance(result, fx.Node)
+    ]
+    return ModelGraph(tuple(ops), tuple(op.index for op in ops if op.kind == INPUT), tuple(outputs))
+
+
+def _as_op(
+    node: fx.Node, index: int, indices: dict[fx.Node, int], root: nn.Module, user_inputs: set[str]
+) -> Op:
+    shape = _shape(node.meta.get("val"))
+    if node.op in ("placeholder", "get_attr"):
+        kind = INPUT if node.name in user_inputs else PARAMETER
+        return Op(index, kind, "", 0, (), shape)
+    module, call = _module_call(node)
+    if node.target is operator.getitem:
+        source, item = node.args
+        assert isinstance(source, fx.Node)
+        return Op(index, "getitem", module, call, (indices[source],), shape, {"item": _plain(item)})
+    arguments = node.normalized_arguments(root, normalize_to_only_use_kwargs=True)
+    if arguments is None:
+        inputs = tuple(indices[each] for each in node.all_input_nodes)
+        return Op(index, f"{node.target} (arguments not understood)", module, call, inputs, shape)
+    given = list(_nodes(tuple(arguments.kwargs.values())))
+    settings = {name: _plain(value) for name, value in arguments.kwargs.items()}
+    kind, settings = canonical(str(node.target), settings, [_shape(each.meta.get("val")) for each in given])
+    return Op(index, kind, module, call, tuple(indices[each] for each in given), shape, settings)
+
+
+def _module_call(node: fx.Node) -> tuple[str, int]:
+    """Read "decoder.0" and 1 from the stack of modules, whose keys end in "@1" for the second call."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return "", 0
+    key, (path, _) = list(stack.items())[-1]
+    _, _, call = str(key).rpartition("@")
+    return path.partition("@")[0], int(call) if call.isdigit() and "@" in str(key) else 0
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    if isinstance(value, Tensor):
+        return tuple(int(size) for size in value.shape)
+    if isinstance(value, list | tuple):
+        return _shape(value[0]) if value else ()
+    return ()  # a Python number
+
+
+def _nodes(value: object) -> Iterator[fx.Node]:
+    if isinstance(value, fx.Node):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _nodes(each)
+
+
+def _plain(value: object) -> Setting:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(_plain(each) for each in value)
+    return "tensor" if isinstance(value, fx.Node) else str(value)

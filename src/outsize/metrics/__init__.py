@@ -1,0 +1,1 @@
+"""Scores, as counts that can be added up over windows, scenes and ranks."""

@@ -1,0 +1,1 @@
+"""Numbers in, plan out. No tensors, no files."""

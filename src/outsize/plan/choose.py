@@ -1,0 +1,185 @@
+"""Chooses tile size and batch within a memory limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from outsize.errors import PlanError, explain
+from outsize.job import LimitsSection
+from outsize.plan.facts import Facts, Machine
+from outsize.plan.plan import Plan, Rejected, Tiling
+from outsize.tiles.halo import Halo
+from outsize.units import format_bytes
+
+# Cores tried, largest first: redundancy (T / core)^2 falls with the core. All are multiples of the output's block.
+_CORES_PX = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)
+_LARGEST_CORE_PX = {
+    "cpu": 1024,
+    "cuda": 2048,
+}  # beyond, redundancy gains under 5 % and latency of the first tile grows
+_ENOUGH_PX = {
+    "cpu": 1 << 20,
+    "cuda": 1 << 23,
+}  # pixels at once that keep the device busy; more only costs memory
+# Share of the limit that a plan may fill: the rest is for what is not counted (convolution workspace, allocator gaps).
+_USABLE = {"cpu": 0.7, "cuda": 0.85}
+
+
+def choose_predict(known: Facts, limits: LimitsSection, scene_px: tuple[int, int]) -> Plan:
+    """Return the largest core that fits, and as many tiles at once as the device can use."""
+    kind, facts = known.machine.device.partition(":")[0], known.window
+    limit_bytes = _limit_bytes(known.machine, limits)
+    budget_bytes = _USABLE[kind] * limit_bytes
+    tiling_of, why, exact = _tilings(known.halo, limits)
+    rejected: list[Rejected] = []
+    for core_px in _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px):
+        tiling = tiling_of(core_px)
+        window_px = window_pixels(tiling, scene_px)
+        one_bytes = facts.predict_bytes_per_px * window_px
+        if facts.weights_bytes + one_bytes > budget_bytes:
+            rejected.append(_too_large(f"core {core_px} px", facts.weights_bytes + one_bytes, budget_bytes))
+            continue
+        fits = int((budget_bytes - facts.weights_bytes) // one_bytes)
+        batch = max(1, min(fits, _ENOUGH_PX[kind] // window_px))
+        peak_bytes = int(facts.weights_bytes + one_bytes * batch)
+        reason = (
+            f"core {core_px} px is the largest of those tried that fits {format_bytes(budget_bytes)} "
+            f"({_USABLE[kind]:.0%} of the limit {format_bytes(limit_bytes)}); {batch} tile(s) at once"
+        )
+        return Plan(
+            purpose="predict",
+            batch=batch,
+            limit_bytes=limit_bytes,
+            peak_bytes=peak_bytes,
+            exact=exact,
+            why=(*why, reason),
+            rejected=tuple(rejected),
+            tiles=tiling,
+        )
+    least = facts.weights_bytes + facts.predict_bytes_per_px * window_pixels(
+        tiling_of(_CORES_PX[-1]), scene_px
+    )
+    raise PlanError(
+        explain(
+            "no tile fits the memory limit",
+            format_bytes(limit_bytes),
+            f"at least {format_bytes(least / _USABLE[kind])}",
+            "raise limits.gpu_memory (limits.host_memory on a CPU), or take a smaller model",
+        )
+    )
+
+
+def choose_train(known: Facts, limits: LimitsSection, *, tile_px: int, batch: int) -> Plan:
+    """Return the plain plan where the asked batch of windows fits, or say what would."""
+    kind, facts = known.machine.device.partition(":")[0], known.window
+    limit_bytes = _limit_bytes(known.machine, limits)
+    budget_bytes = _USABLE[kind] * limit_bytes
+    fixed_bytes = facts.weights_bytes + facts.optimizer_bytes
+    one_bytes = facts.train_bytes_per_px * tile_px**2
+    peak_bytes = int(fixed_bytes + one_bytes * batch)
+    if peak_bytes > budget_bytes:
+        fits = int((budget_bytes - fixed_bytes) // one_bytes)
+        remedy = f"set train.batch = {fits}" if fits >= 1 else "set a smaller train.tile_px"
+        raise PlanError(
+            explain(
+                f"training {batch} windows of {tile_px} px does not fit",
+                f"{format_bytes(peak_bytes)} predicted",
+                f"at most {format_bytes(budget_bytes)} ({_USABLE[kind]:.0%} of the limit)",
+                f"{remedy}, or raise limits.gpu_memory (limits.host_memory on a CPU)",
+            )
+        )
+    reason = (
+        f"{batch} windows of {tile_px} px need {format_bytes(peak_bytes)} of {format_bytes(budget_bytes)} "
+        f"({_USABLE[kind]:.0%} of the limit): the plain step fits, nothing needs to be given up"
+    )
+    return Plan(
+        purpose="train",
+        batch=batch,
+        limit_bytes=limit_bytes,
+        peak_bytes=peak_bytes,
+        exact=True,
+        why=(reason,),
+    )
+
+
+def window_pixels(tiling: Tiling, scene_px: tuple[int, int]) -> int:
+    """Count the pixels of one window of a tiling: core and halo, but never more than the padded scene."""
+    sides = []
+    for before_px, after_px, length_px in zip(
+        tiling.halo_before_px, tiling.halo_after_px, scene_px, strict=True
+    ):
+        padded_px = -(-length_px // tiling.stride_px) * tiling.stride_px
+        sides.append(min(tiling.core_px + before_px + after_px, padded_px))
+    return sides[0] * sides[1]
+
+
+def _tilings(halo: Halo, limits: LimitsSection) -> tuple[Callable[[int], Tiling], tuple[str, ...], bool]:
+    """Settle the halo, and whether the answer with it is that of the whole scene."""
+    need = halo.aligned
+    if halo.obstacles and not limits.allow_approximate:
+        raise PlanError(
+            explain(
+                "the model cannot be tiled exactly",
+                str(halo.obstacles[0]),
+                "operations that look at a bounded neighbourhood",
+                "choose another setting of the model, or set limits.allow_approximate = true",
+            )
+        )
+    why = [
+        f"the model looks {halo.largest_px} px around each pixel; windows start at multiples of {halo.stride_px} px"
+    ]
+    why += [f"approximate: {obstacle}" for obstacle in halo.obstacles]
+    exact = not halo.obstacles
+    if limits.halo_px is not None and limits.halo_px < halo.largest_px:
+        if not limits.allow_approximate:
+            raise PlanError(
+                explain(
+                    "tile halo is too short",
+                    f"{limits.halo_px} px",
+                    f"{halo.largest_px} px, which the model sees around each pixel",
+                    "leave limits.halo_px out to have it computed, or set limits.allow_approximate = true",
+                )
+            )
+        need, exact = halo.at_most(limits.halo_px).aligned, False
+        why.append(
+            f"approximate: a halo of {limits.halo_px} px was asked for, {halo.largest_px} px are needed"
+        )
+
+    def tiling_of(core_px: int) -> Tiling:
+        return Tiling(
+            core_px=core_px,
+            halo_before_px=(need.rows.before_px, need.cols.before_px),
+            halo_after_px=(need.rows.after_px, need.cols.after_px),
+            stride_px=need.stride_px,
+        )
+
+    return tiling_of, tuple(why), exact
+
+
+def _candidates(kind: str, asked_px: int | None, stride_px: int, scene_px: tuple[int, int]) -> list[int]:
+    """List cores to try, largest first: multiples of the stride, no larger than the scene needs."""
+    if asked_px is not None:
+        if asked_px % stride_px or asked_px % 16:
+            step_px = math.lcm(stride_px, 16)
+            up_px = -(-asked_px // step_px) * step_px
+            needed = f"a multiple of {step_px} px (stride of the model and block of the file)"
+            raise PlanError(
+                explain(
+                    "limits.tile_px does not fit", f"{asked_px} px", needed, f"set limits.tile_px = {up_px}"
+                )
+            )
+        return [asked_px]
+    largest_px = min(_LARGEST_CORE_PX[kind], 2 * max(scene_px))
+    cores = [core for core in _CORES_PX if core % stride_px == 0 and core <= largest_px]
+    return cores or [math.lcm(stride_px, 16)]
+
+
+def _limit_bytes(machine: Machine, limits: LimitsSection) -> int:
+    """Return the memory a plan may use: what the job says, or what the device has free."""
+    asked = limits.host_memory if machine.device == "cpu" else limits.gpu_memory
+    return min(asked, machine.free_bytes) if asked is not None else machine.free_bytes
+
+
+def _too_large(what: str, need_bytes: float, budget_bytes: float) -> Rejected:
+    return Rejected(what, f"needs {format_bytes(need_bytes)}, {format_bytes(budget_bytes)} may be used")

@@ -1,0 +1,66 @@
+"""A plan: one optional setting per strategy, why it was chosen, and what was rejected."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from outsize.tiles.halo import Halo, Reach
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a scene is cut: cores kept, halos read and thrown away."""
+
+    core_px: int
+    halo_before_px: tuple[int, int]  # rows, columns; multiples of the stride
+    halo_after_px: tuple[int, int]
+    stride_px: int
+
+    @property
+    def halo(self) -> Halo:
+        """The halo in the form that the grid takes."""
+        rows, cols = (Reach(*pair) for pair in zip(self.halo_before_px, self.halo_after_px, strict=True))
+        return Halo(rows, cols, self.stride_px)
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Something that was considered and not taken."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to run one kind of step. A strategy whose setting is None is not used."""
+
+    purpose: str  # "train" or "predict"
+    batch: int  # samples (training) or tiles (prediction) at once
+    limit_bytes: int
+    peak_bytes: int  # predicted
+    exact: bool  # False: the answer may differ from that of the whole, `why` says by what
+    why: tuple[str, ...]
+    rejected: tuple[Rejected, ...] = ()
+    tiles: Tiling | None = None
+    micro_batches: int | None = None
+    recompute: None = None
+    swap: None = None
+    pipeline: None = None
+    replicate: None = None
+    compile: None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def plan_from_dict(tree: dict[str, Any]) -> Plan:
+    """Read the JSON form back."""
+    tiles = tree["tiles"]
+    if tiles is not None:
+        pairs = {key: tuple(tiles[key]) for key in ("halo_before_px", "halo_after_px")}
+        tiles = Tiling(**{**tiles, **pairs})
+    rejected = tuple(Rejected(**item) for item in tree["rejected"])
+    return Plan(**{**tree, "tiles": tiles, "rejected": rejected, "why": tuple(tree["why"])})

@@ -1,0 +1,118 @@
+"""Turns a finished raster into a Cloud-Optimized GeoTIFF: overviews, colours, names, nodata, same grid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+
+from outsize.errors import OutputError, explain
+from outsize.raster import disk
+from outsize.raster.scene import one_line, open_raster
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+Colour = tuple[int, int, int]
+Resampling = Literal["mode", "nearest", "average"]
+
+_OVERVIEW_SHARE = 1.35  # pixels, and a third of them again in overviews, should nothing compress
+_GDAL_TYPES = {"uint8": "Byte", "uint16": "UInt16", "int16": "Int16", "float32": "Float32"}
+
+
+def make_cog(
+    source: Path,
+    target: Path,
+    *,
+    resampling: Resampling,
+    colours: Mapping[int, Colour] | None = None,
+    nodata: float | None = None,
+    band_names: tuple[str, ...] = (),
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Copy `source` to `target` as a COG; the file appears under its name only when it is complete.
+
+    Overviews of class ids want "mode" or "nearest", of measurements "average". `colours` need a uint8 raster.
+    """
+    from rasterio import shutil as raster_shutil
+    from rasterio.errors import RasterioError
+
+    disk.make_folder(target.parent)
+    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial.tif")
+    with open_raster(os.fspath(source)) as plain:
+        dtype = plain.dtypes[0]
+        num_bytes = plain.width * plain.height * plain.count * np.dtype(dtype).itemsize
+        disk.need_space(target.parent, int(num_bytes * _OVERVIEW_SHARE), target.name)
+        view = _dress(plain, source, colours or {}, nodata, band_names, tags or {})
+    options = {
+        "COMPRESS": "DEFLATE" if dtype == "float32" else "LZW",
+        "PREDICTOR": "YES"
+        if dtype == "float32"
+        else "NO",  # neighbouring class ids differ by no small amount
+        "BLOCKSIZE": "512",
+        "OVERVIEW_RESAMPLING": resampling.upper(),
+        "BIGTIFF": "IF_SAFER",
+        "NUM_THREADS": "ALL_CPUS",
+    }
+    try:
+        with open_raster(view) as dressed:
+            raster_shutil.copy(dressed, partial, driver="COG", **options)
+        with disk.disk_errors(target):
+            partial.replace(target)
+    except RasterioError as error:
+        raise OutputError(
+            explain(
+                f"{target} cannot be written",
+                one_line(error.__cause__ or error),
+                "space and permission for the whole file",
+                "free space there or choose another output folder",
+            )
+        ) from error
+    finally:
+        for left in target.parent.glob(f"{partial.name}*"):  # GDAL keeps overviews beside until they are in
+            with suppress(OSError):
+                left.unlink()
+
+
+def _dress(
+    plain: DatasetReader,
+    source: Path,
+    colours: Mapping[int, Colour],
+    nodata: float | None,
+    names: tuple[str, ...],
+    tags: Mapping[str, str],
+) -> str:
+    """Describe `source` with its clothes on as a VRT: GDAL's copy takes over whatever the VRT says."""
+    bands = []
+    for index in plain.indexes:
+        name = names[index - 1] if names else plain.descriptions[index - 1] or ""
+        value = nodata if nodata is not None else plain.nodata
+        bands.append(
+            f'<VRTRasterBand dataType="{_GDAL_TYPES[plain.dtypes[index - 1]]}" band="{index}">'
+            + (f"<Description>{escape(name)}</Description>" if name else "")
+            + (f"<NoDataValue>{value:.17g}</NoDataValue>" if value is not None else "")
+            + (_colour_table(colours) if colours else "<ColorInterp>Gray</ColorInterp>" if index == 1 else "")
+            + f'<SimpleSource><SourceFilename relativeToVRT="0">{escape(os.fspath(source.resolve()))}'
+            f"</SourceFilename><SourceBand>{index}</SourceBand></SimpleSource></VRTRasterBand>"
+        )
+    metadata = "".join(f"<MDI key={quoteattr(key)}>{escape(text)}</MDI>" for key, text in tags.items())
+    place = ", ".join(repr(value) for value in plain.transform.to_gdal())
+    crs = f"<SRS>{escape(plain.crs.to_wkt())}</SRS>" if plain.crs else ""
+    transform = "" if plain.transform.is_identity else f"<GeoTransform>{place}</GeoTransform>"
+    return (
+        f'<VRTDataset rasterXSize="{plain.width}" rasterYSize="{plain.height}">{crs}{transform}'
+        f"<Metadata>{metadata}</Metadata>{''.join(bands)}</VRTDataset>"
+    )
+
+
+def _colour_table(colours: Mapping[int, Colour]) -> str:
+    entries = [(0, 0, 0, 0)] * 256
+    for value, (red, green, blue) in colours.items():
+        entries[value] = (red, green, blue, 255)
+    rows = "".join(f'<Entry c1="{r}" c2="{g}" c3="{b}" c4="{a}"/>' for r, g, b, a in entries)
+    return f"<ColorInterp>Palette</ColorInterp><ColorTable>{rows}</ColorTable>"

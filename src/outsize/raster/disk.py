@@ -1,0 +1,59 @@
+"""Turns trouble with the disk into errors that say what to do, before writing and while writing."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from outsize.errors import OutputError, explain
+from outsize.units import format_bytes
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def make_folder(folder: Path) -> bool:
+    """Create a folder and its parents; return whether it was not there before."""
+    if folder.is_dir():
+        return False
+    with disk_errors(folder):
+        folder.mkdir(parents=True)
+    return True
+
+
+def need_space(folder: Path, num_bytes: int, what: str) -> None:
+    """Refuse to begin what would not fit on the disk."""
+    with disk_errors(folder):
+        free_bytes = shutil.disk_usage(folder).free
+    if num_bytes > free_bytes:
+        raise OutputError(
+            explain(
+                f"{folder} has no space for {what}",
+                f"{format_bytes(free_bytes)} free",
+                f"{format_bytes(num_bytes)}",
+                "free space there or choose another output folder",
+            )
+        )
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an operating system's refusal to write `path` into an OutputError."""
+    try:
+        yield
+    except OSError as error:
+        raise output_error(path, error) from error
+
+
+def output_error(path: Path, error: OSError) -> OutputError:
+    """Say in one line why a file or folder could not be written."""
+    if error.errno in _FULL:
+        needed, remedy = "space for the whole result", "free space there or choose another output folder"
+    elif error.errno in _REFUSED:
+        needed, remedy = "permission to write", "change its permissions or choose another output folder"
+    else:
+        needed, remedy = "a place to write to", "choose another output folder"
+    return OutputError(explain(f"{path} cannot be written", error.strerror or error, needed, remedy))

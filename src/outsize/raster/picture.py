@@ -1,0 +1,94 @@
+"""Reads PNG and JPEG pictures: small files, decoded once as a whole, without a place on Earth."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outsize.errors import DataError, UnsafeFileError, explain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
+MAX_PICTURE_PIXELS = 178_956_970
+"""Pillow's own limit against decompression bombs; a picture is held in memory as a whole."""
+
+_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+_MODE_DTYPES = {"1": "uint8", "L": "uint8", "LA": "uint8", "P": "uint8", "RGB": "uint8", "RGBA": "uint8"}
+_MODE_DTYPES |= {"I;16": "uint16", "I;16B": "uint16", "I;16L": "uint16"}
+
+
+def is_picture(path: Path) -> bool:
+    """Say whether a file is a PNG or JPEG picture, by its first bytes and not by its name."""
+    with path.open("rb") as file:
+        return file.read(8).startswith((_PNG, _JPEG))
+
+
+def describe_picture(path: Path) -> tuple[int, int, int, str, bool, float | None]:
+    """Return height, width, number of bands without alpha, dtype, whether there is alpha, and nodata."""
+    with _open(path) as image:
+        mode = image.mode
+        if mode not in _MODE_DTYPES or _is_deep_colour(path):
+            found = "16 bits per channel" if mode in _MODE_DTYPES else f"a picture of mode {mode}"
+            raise DataError(
+                explain(
+                    f"{path} cannot be read as a picture",
+                    found,
+                    "grey (8 or 16 bit), indexed, RGB or RGBA",
+                    "convert it to a GeoTIFF (gdal_translate)",
+                )
+            )
+        bands = [band for band in image.getbands() if band != "A"]
+        clear = image.info.get("transparency")
+        nodata = float(clear) if isinstance(clear, int) and len(bands) == 1 else None
+        return image.height, image.width, len(bands), _MODE_DTYPES[mode], mode in ("LA", "RGBA"), nodata
+
+
+def decode_picture(path: Path) -> NDArray[Any]:
+    """Decode the whole picture to (bands, rows, columns); an alpha channel comes last.
+
+    An indexed picture gives its indexes, not its colours: label pictures store class ids this way.
+    """
+    import numpy as np
+
+    with _open(path) as image:
+        dtype = _MODE_DTYPES[image.mode]
+        try:
+            pixels = np.asarray(image)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise DataError(
+                explain(f"{path} cannot be decoded", error, "a complete picture", "copy or export it again")
+            ) from error
+    pixels = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
+    return np.ascontiguousarray(pixels, dtype=dtype)
+
+
+def _open(path: Path) -> Image:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            return Image.open(path, formats=("PNG", "JPEG"))
+    except Image.DecompressionBombError as error:
+        raise UnsafeFileError(
+            explain(
+                f"{path} claims an impossible size",
+                str(error).split(",")[0],
+                f"at most {MAX_PICTURE_PIXELS:,} pixels in a picture",
+                "store large scenes as tiled GeoTIFF",
+            )
+        ) from error
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise DataError(
+            explain(f"{path} is not a readable picture", error, "a PNG or JPEG", "copy or export it again")
+        ) from error
+
+
+def _is_deep_colour(path: Path) -> bool:
+    # Pillow halves 16-bit colour to 8 bits without a word; only 16-bit grey survives.
+    with path.open("rb") as file:
+        header = file.read(26)
+    return header.startswith(_PNG) and header[24] == 16 and header[25] != 0

@@ -1,0 +1,244 @@
+"""Opens a scene, checks all that can be checked without its pixels, and says what it is."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outsize.errors import DataError, explain
+from outsize.raster import picture, safety
+from outsize.raster.georef import NO_PLACE, GeoRef
+from outsize.tiles.window import Window
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+DTYPES = ("uint8", "uint16", "int16", "float32")
+"""Pixel types that are read; others lose precision on the way to a network or hold no measurements."""
+
+_MAX_ALPHA_VALUES = 32
+
+CACHE_BYTES = 128 * 2**20
+"""GDAL's block cache; its default, 5 % of memory, fills up with blocks that are not read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SceneInfo:
+    """What is known of a scene before its pixels are read."""
+
+    path: Path
+    height: int
+    width: int
+    num_bands: int
+    dtype: str
+    nodata: float | None
+    band_names: tuple[str, ...]
+    block: tuple[int, int]
+    georef: GeoRef
+    driver: str = ""  # GDAL's name of the format; "" for pictures, which Pillow reads
+    source: str = ""  # what GDAL opens; differs from the path only for allowed addresses
+    band_indexes: tuple[int, ...] = ()  # from 1, in file order, without alpha
+    alpha_index: int | None = None
+    has_mask: bool = False
+
+    @property
+    def window(self) -> Window:
+        """The whole scene as a window."""
+        return Window(0, 0, self.height, self.width)
+
+    @property
+    def num_px(self) -> int:
+        """Pixels in the scene."""
+        return self.height * self.width
+
+    @property
+    def always_valid(self) -> bool:
+        """Whether nothing in the file can make a pixel invalid."""
+        return self.nodata is None and self.alpha_index is None and not self.has_mask
+
+
+def describe(path: Path | str, *, allow_references: bool = False, alpha_is_data: bool = False) -> SceneInfo:
+    """Open a scene, check everything that can be checked without reading its pixels, and say what it is.
+
+    A band marked as alpha says which pixels are valid and is no band of the scene, unless it bears a name
+    other than alpha, or `alpha_is_data`: many tools mark the fourth of red, green, blue, near infrared so.
+    """
+    name = os.fspath(path)
+    if safety.is_address(name):
+        if not allow_references:
+            safety.refuse_address(name)
+        return _describe_raster(Path(name), name, None, alpha_is_data)
+    path = Path(path)
+    _refuse_no_file(path)
+    if picture.is_picture(path):
+        return _describe_picture(path)
+    if allow_references:
+        return _describe_raster(path, name, None, alpha_is_data)
+    safety.refuse_references(path)
+    return _describe_raster(path, name, safety.SELF_CONTAINED_DRIVERS, alpha_is_data)
+
+
+def _refuse_no_file(path: Path) -> None:
+    if path.is_dir():
+        found, remedy = "a folder", "give the images inside it"
+    elif not path.is_file():
+        found, remedy = "no such file", "check the path"
+    elif path.stat().st_size == 0:
+        found, remedy = "an empty file of 0 bytes", "copy it again from its source"
+    else:
+        return
+    raise DataError(explain(f"{path} cannot be read", found, "an image file", remedy))
+
+
+def _describe_picture(path: Path) -> SceneInfo:
+    height, width, num_bands, dtype, has_alpha, nodata = picture.describe_picture(path)
+    safety.refuse_bomb(path, height, width)
+    names = ("",) * num_bands
+    size, alpha = (height, width), num_bands + 1 if has_alpha else None
+    return SceneInfo(path, *size, num_bands, dtype, nodata, names, size, NO_PLACE, alpha_index=alpha)
+
+
+def open_raster(source: str, drivers: tuple[str, ...] | None = None) -> DatasetReader:
+    """Open a file with GDAL, only as one of `drivers` where they are given."""
+    import rasterio
+    from rasterio.env import set_gdal_config
+    from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
+    from rasterio.io import DatasetReader
+
+    if "GDAL_CACHEMAX" not in os.environ:
+        set_gdal_config("GDAL_CACHEMAX", CACHE_BYTES)  # of the whole process, not of this file
+    try:
+        with warnings.catch_warnings(), rasterio.Env():
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+            # DatasetReader and not rasterio.open: only the former takes several drivers.
+            return DatasetReader(source, driver=None if drivers is None else list(drivers), sharing=False)
+    except RasterioIOError as error:
+        raise DataError(
+            explain(
+                f"{source} cannot be opened as an image",
+                one_line(error),
+                "a complete GeoTIFF or another raster that GDAL reads",
+                "copy the file again from its source, or convert it (gdal_translate)",
+            )
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's text without line breaks."""
+    return " ".join(str(error).split())
+
+
+def _describe_raster(
+    path: Path, source: str, drivers: tuple[str, ...] | None, alpha_is_data: bool
+) -> SceneInfo:
+    from rasterio.enums import ColorInterp, MaskFlags
+
+    with open_raster(source, drivers) as opened:
+        safety.refuse_bomb(source, opened.height, opened.width)
+        if opened.count == 0:
+            remedy = f"give one of {', '.join(opened.subdatasets[:3]) or 'its bands as a GeoTIFF'}"
+            raise DataError(explain(f"{source} has no bands of its own", "a container", "an image", remedy))
+        names = [name or "" for name in opened.descriptions]
+        alpha = None
+        for index, meaning in enumerate(opened.colorinterp, start=1):
+            named_alpha = names[index - 1].lower() in ("", "alpha", "mask", "opacity")
+            if meaning == ColorInterp.alpha and named_alpha and not alpha_is_data and opened.count > 1:
+                alpha = index
+        if alpha is not None:
+            _refuse_measuring_alpha(opened, source, alpha)
+        kept = tuple(index for index in opened.indexes if index != alpha)
+        flags = set(opened.mask_flag_enums[kept[0] - 1])
+        info = SceneInfo(
+            path=path,
+            height=opened.height,
+            width=opened.width,
+            num_bands=len(kept),
+            dtype=_one_dtype(source, [opened.dtypes[index - 1] for index in kept]),
+            nodata=_one_nodata(source, [opened.nodatavals[index - 1] for index in kept]),
+            band_names=tuple(names[index - 1] for index in kept),
+            block=opened.block_shapes[kept[0] - 1],
+            georef=GeoRef(opened.crs.to_wkt() if opened.crs else None, tuple(opened.transform)[:6]),
+            driver=opened.driver,
+            source=source,
+            band_indexes=kept,
+            alpha_index=alpha,
+            has_mask=MaskFlags.per_dataset in flags and MaskFlags.alpha not in flags,
+        )
+        _refuse_truncated(opened, path, info)
+    return info
+
+
+def _refuse_measuring_alpha(opened: DatasetReader, source: str, alpha: int) -> None:
+    """Look at the middle of an alpha band: opacity has few values, a mislabelled near infrared has many."""
+    from rasterio.errors import RasterioError
+    from rasterio.windows import Window as Place
+
+    rows, cols = min(256, opened.height), min(256, opened.width)
+    middle = Place((opened.width - cols) // 2, (opened.height - rows) // 2, cols, rows)
+    try:
+        num_values = len(set(opened.read(alpha, window=middle).flat))
+    except RasterioError as error:
+        remedy = "copy the file again from its source"
+        raise DataError(
+            explain(f"{source} cannot be read", one_line(error), "whole pixels", remedy)
+        ) from error
+    if num_values > _MAX_ALPHA_VALUES:
+        raise DataError(
+            explain(
+                f"band {alpha} of {source} is marked as alpha (opacity)",
+                f"{num_values} different values in its middle",
+                f"at most {_MAX_ALPHA_VALUES}",
+                f"mark it as data (gdal_edit.py -colorinterp_{alpha} undefined) or give the band a name",
+            )
+        )
+
+
+def _one_dtype(source: str, dtypes: list[str]) -> str:
+    for dtype in dtypes:
+        if dtype not in DTYPES or dtype != dtypes[0]:
+            raise DataError(
+                explain(
+                    f"{source} has pixels of a type that is not read",
+                    ", ".join(dict.fromkeys(dtypes)),
+                    f"one of {', '.join(DTYPES)} in all bands",
+                    "convert it (gdal_translate -ot Float32, or -ot UInt16 -scale)",
+                )
+            )
+    return dtypes[0]
+
+
+def _one_nodata(source: str, values: list[float | None]) -> float | None:
+    if len({repr(value) for value in values}) > 1:
+        raise DataError(
+            explain(
+                f"{source} has several nodata values",
+                ", ".join(str(value) for value in values),
+                "the same in all bands",
+                "give all bands one nodata value (gdal_translate -a_nodata)",
+            )
+        )
+    return values[0]
+
+
+def _refuse_truncated(opened: DatasetReader, path: Path, info: SceneInfo) -> None:
+    """Look whether the last block, which most writers put last, ends within the file."""
+    if opened.driver != "GTiff" or not path.is_file():
+        return
+    rows, cols = info.block
+    place = f"{(info.width - 1) // cols}_{(info.height - 1) // rows}"
+    last = info.band_indexes[-1]
+    offset = opened.get_tag_item(f"BLOCK_OFFSET_{place}", "TIFF", bidx=last)
+    size = opened.get_tag_item(f"BLOCK_SIZE_{place}", "TIFF", bidx=last)
+    have_bytes = path.stat().st_size
+    if offset is not None and size is not None and int(offset) + int(size) > have_bytes:
+        raise DataError(
+            explain(
+                f"{path} is truncated",
+                f"{have_bytes:,} bytes",
+                f"at least {int(offset) + int(size):,}",
+                "copy the file again from its source",
+            )
+        )

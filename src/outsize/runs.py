@@ -1,0 +1,136 @@
+"""Names of the files in a run folder, and how they are written: beside, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outsize.errors import OutputError, RunError, explain
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run: its job, facts, plan, progress, weights and results, each a plain file."""
+
+    path: Path
+
+    @property
+    def job(self) -> Path:
+        """The job as it was run, defaults included."""
+        return self.path / "job.toml"
+
+    @property
+    def facts(self) -> Path:
+        """What was measured of machine and model."""
+        return self.path / "facts.json"
+
+    @property
+    def plan(self) -> Path:
+        """What was decided, and why."""
+        return self.path / "plan.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per logged step and per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def events(self) -> Path:
+        """TensorBoard's folder."""
+        return self.path / "tensorboard"
+
+    @property
+    def best(self) -> Path:
+        """Weights and card of the best validation."""
+        return self.path / "checkpoints" / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        """Weights and card of the last epoch."""
+        return self.path / "checkpoints" / "last.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """What a resumed training needs besides: optimizer, position, weights at that moment."""
+        return self.path / "checkpoints" / "state.safetensors"
+
+    @property
+    def predictions(self) -> Path:
+        """Maps, polygons and `predict.json`."""
+        return self.path / "predictions"
+
+    @property
+    def scores(self) -> Path:
+        """Figures of `evaluate`."""
+        return self.path / "scores.json"
+
+    @property
+    def verify(self) -> Path:
+        """Figures of `verify`."""
+        return self.path / "verify.json"
+
+    @property
+    def picture(self) -> Path:
+        """Input, truth and prediction side by side."""
+        return self.path / "picture.png"
+
+
+def open_run(path: Path) -> RunFolder:
+    """Return the run at `path`, which must hold a job."""
+    run = RunFolder(path)
+    if not run.job.is_file():
+        remedy = "name a folder that `outsize train` wrote"
+        raise RunError(explain(f"{path} is no run folder", "no job.toml in it", "a run", remedy))
+    return run
+
+
+@contextmanager
+def write_beside(target: Path) -> Iterator[Path]:
+    """Give a temporary name beside `target`, renamed to it when the block ends well, else removed."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise OutputError(
+            explain(
+                f"cannot write {target}",
+                error.strerror or str(error),
+                "a writable folder with free space",
+                "free space or choose another folder",
+            )
+        ) from error
+    finally:
+        if target.parent.is_dir() and os.access(target.parent, os.W_OK):
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with write_beside(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(target: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(target, json.dumps(value, indent=2, default=str) + "\n")
+
+
+def read_json(path: Path, made_by: str) -> Any:
+    """Read a JSON file of a run; where it is missing, name the command that makes it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        need, remedy = "a finished earlier step", f"run `outsize {made_by}` first"
+        raise RunError(explain(f"{path} is missing", "nothing", need, remedy)) from None
+    except json.JSONDecodeError as error:
+        remedy = f"run `outsize {made_by}` again"
+        raise RunError(explain(f"{path} is broken", str(error), "JSON", remedy)) from error

@@ -1,0 +1,1 @@
+"""Ways to run a step; each knows nothing of the others, `compose` puts them in order."""

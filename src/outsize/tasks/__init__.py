@@ -1,0 +1,25 @@
+"""What differs between kinds of answer, as a record of functions for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from outsize.data.normalise import BandStatistics
+from outsize.strategies.compose import LossTerms
+from outsize.tasks import segment
+
+
+@dataclass(frozen=True)
+class Task:
+    """The functions in which one task differs from another."""
+
+    make_loss_terms: Callable[[str, BandStatistics], LossTerms]
+    count_terms: Callable[[str, Tensor], dict[str, float]]
+    decode: Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
+
+
+TASKS: dict[str, Task] = {"segment": Task(segment.make_loss_terms, segment.count_terms, segment.decode)}

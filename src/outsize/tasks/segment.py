@@ -1,0 +1,68 @@
+"""The task `segment`: one class for each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from outsize.data.normalise import BandStatistics, normalise
+from outsize.data.sample import Batch
+from outsize.losses import LOSSES
+from outsize.strategies.compose import LossTerms
+
+NODATA = 255  # class id written where the scene has no valid pixel
+CONFIDENCE_SCALE = 250  # confidence 0..1 is written as 0..250, 255 is nodata
+
+
+def make_loss_terms(loss_name: str, statistics: BandStatistics) -> LossTerms:
+    """Return the function from model and batch to sums of loss terms."""
+    loss = LOSSES[loss_name]
+
+    def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        logits = model(normalise(batch.images, batch.valid, statistics))
+        return {loss_name: loss.sum(logits, batch.labels)}
+
+    return loss_terms
+
+
+def count_terms(loss_name: str, labels: Tensor) -> dict[str, float]:
+    """Return the totals of a step; 1 where nothing is labelled, so that the sum 0 stays 0."""
+    return {loss_name: max(1.0, LOSSES[loss_name].count(labels))}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a prediction is to hold besides the class of each pixel."""
+
+    class_values: tuple[int, ...]  # value written for class 0, 1, ...
+    confidence: bool = False
+    probabilities: bool = False
+
+
+def decode(logits: Tensor, valid: Tensor, wanted: Wanted) -> dict[str, Tensor]:
+    """Turn logits (sample, class, row, column) into bytes to be written; NODATA where pixels are not valid."""
+    if not wanted.confidence and not wanted.probabilities:
+        # the order of logits is that of probabilities: no softmax for the class alone
+        return {"classes": _masked(_values(logits.argmax(1), wanted.class_values), valid)}
+    shares = logits.float().softmax(1)
+    largest, winner = shares.max(1)
+    outputs = {"classes": _masked(_values(winner, wanted.class_values), valid)}
+    if wanted.confidence:
+        outputs["confidence"] = _masked((largest * CONFIDENCE_SCALE).round().to(torch.uint8), valid)
+    if wanted.probabilities:
+        scaled = (shares * CONFIDENCE_SCALE).round().to(torch.uint8)
+        outputs["probabilities"] = _masked(scaled, valid[:, None])
+    return outputs
+
+
+def _values(winner: Tensor, class_values: tuple[int, ...]) -> Tensor:
+    if class_values == tuple(range(len(class_values))):
+        return winner.to(torch.uint8)
+    return torch.tensor(class_values, dtype=torch.uint8, device=winner.device)[winner]
+
+
+def _masked(values: Tensor, valid: Tensor) -> Tensor:
+    return torch.where(valid, values, NODATA)

@@ -1,0 +1,1 @@
+"""Integer geometry of large images: windows, grids, halos. No tensors."""

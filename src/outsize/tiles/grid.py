@@ -1,0 +1,66 @@
+"""Covers a scene with tiles whose cores part it and whose windows all have one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from outsize.errors import PlanError, explain
+from outsize.tiles.halo import Halo, Reach
+from outsize.tiles.window import Tile, Window
+
+
+def cover(
+    height: int, width: int, core_px: int, halo: Halo | tuple[int, int], *, stride_px: int | None = None
+) -> tuple[Tile, ...]:
+    """Cut a scene into tiles, row by row; a pair in place of a halo is (before, after) for both axes.
+
+    Along one axis, with the scene padded by zeros to a multiple of the stride (p):
+
+        scene    |===================================|p|
+        core 0   |-----core-----|                            read: |------------------------|
+        core 1                  |-----core-----|                     |------------------------|
+        core 2                                 |--core--|              |-----------------------|
+
+    Every window is core + halo long, or the padded scene where that is shorter. One that would leave
+    the scene is moved inward instead: more surroundings than needed do no harm, one shape lets windows
+    share a batch, and starts stay multiples of the stride, without which pooling falls out of phase.
+    """
+    rows, cols = (halo.rows, halo.cols) if isinstance(halo, Halo) else (Reach(*halo), Reach(*halo))
+    if stride_px is None:
+        stride_px = halo.stride_px if isinstance(halo, Halo) else 1
+    if core_px < stride_px or core_px % stride_px:
+        needed = f"a multiple of the model's stride, {stride_px} px"
+        raise PlanError(explain("tile core does not fit the model", f"{core_px} px", needed, "round it up"))
+    if height < 1 or width < 1:
+        found = f"{height} x {width} px"
+        raise PlanError(explain("scene has no pixels", found, "at least one row and column", "check the scene"))
+    row_spans = _spans(height, core_px, rows, stride_px)
+    col_spans = _spans(width, core_px, cols, stride_px)
+    tiles = []
+    for row, num_rows, read_row, num_read_rows in row_spans:
+        for col, num_cols, read_col, num_read_cols in col_spans:
+            core = Window(row, col, num_rows, num_cols)
+            read = Window(read_row, read_col, num_read_rows, num_read_cols)
+            tiles.append(Tile(len(tiles), core, read))
+    return tuple(tiles)
+
+
+def redundancy(tiles: Iterable[Tile], height: int, width: int) -> float:
+    """Return how many pixels are computed for each pixel of the scene."""
+    return sum(tile.read.num_px for tile in tiles) / (height * width)
+
+
+def _spans(length: int, core_px: int, reach: Reach, stride_px: int) -> list[tuple[int, int, int, int]]:
+    """Return (core start, core length, read start, read length) of each tile along one axis."""
+    reach = reach.aligned(stride_px)
+    padded = length + -length % stride_px
+    read_length = min(reach.before_px + core_px + reach.after_px, padded)
+    return [
+        (
+            start,
+            min(core_px, length - start),
+            max(0, min(start - reach.before_px, padded - read_length)),
+            read_length,
+        )
+        for start in range(0, length, core_px)
+    ]

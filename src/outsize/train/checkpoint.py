@@ -1,0 +1,150 @@
+"""Weights with the card that says what they are, and the state that a resumed training needs besides.
+
+A checkpoint is one safetensors file whose header carries the card as JSON: weights and card cannot part, the file is
+written beside its name and renamed, and loading it runs no code. Parameter names are the model's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from outsize.data.normalise import BandStatistics
+from outsize.errors import ModelError, RunError, explain
+from outsize.job import ClassSpec
+from outsize.models import build_model
+from outsize.runs import write_beside, write_json
+
+CARD_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model is and what it expects of a scene."""
+
+    task: str
+    model: str
+    options: Mapping[str, Any]
+    classes: tuple[ClassSpec, ...]
+    bands: tuple[str, ...]  # in the order that the first layer sees; "" where a band has no name
+    dtype: str  # of the training scenes
+    statistics: BandStatistics
+    resolution: tuple[float, float] | None = None  # rows, columns; ground units per pixel
+    trained: Mapping[str, Any] = field(default_factory=dict)  # phase, epoch, step, score
+
+    def build(self) -> nn.Module:
+        """Build the architecture, with weights as they come."""
+        return build_model(
+            self.model, num_classes=len(self.classes), in_channels=len(self.bands), **self.options
+        )
+
+
+def save_checkpoint(path: Path, model: nn.Module, card: Card) -> None:
+    """Write weights and card, and the card once more beside it for people to read."""
+    classes = [each.model_dump() for each in card.classes]
+    tree = {"version": CARD_VERSION, **asdict(replace(card, classes=())), "classes": classes}
+    _save(path, _weights(model), {"card": json.dumps(tree)})
+    write_json(path.with_suffix(".json"), tree)
+
+
+def load_checkpoint(path: Path) -> tuple[nn.Module, Card]:
+    """Build the model a checkpoint describes and fill in its weights."""
+    tensors, header = _load(path)
+    if "card" not in header:
+        remedy = "name a checkpoint that `outsize train` wrote"
+        raise ModelError(explain(f"{path} has no card", "weights alone", "a card in its header", remedy))
+    card = _card_from(json.loads(header["card"]))
+    model = card.build()
+    _fill(model, tensors, path)
+    return model, card
+
+
+def save_state(
+    path: Path, model: nn.Module, optimizer: Mapping[str, Tensor], position: Mapping[str, Any]
+) -> None:
+    """Write all that training needs to go on from this very step, as one file: it is whole or not there."""
+    tensors = {f"model.{name}": value for name, value in _weights(model).items()}
+    tensors |= {f"optimizer.{name}": value.detach().cpu().contiguous() for name, value in optimizer.items()}
+    _save(path, tensors, {"position": json.dumps(position)})
+
+
+def load_state(path: Path, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Fill in the model's weights and return the optimizer's tensors and the position."""
+    tensors, header = _load(path)
+    _fill(model, _under("model.", tensors), path)
+    return _under("optimizer.", tensors), json.loads(header["position"])
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _save(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    with write_beside(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=header)
+        except SafetensorError as error:  # the library's word for a full disk
+            raise OSError(str(error)) from error
+
+
+def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if not path.is_file():
+        raise RunError(explain(f"{path} is missing", "nothing", "a checkpoint", "run `outsize train` first"))
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except SafetensorError as error:
+        remedy = "take another checkpoint or train again"
+        raise ModelError(
+            explain(f"{path} cannot be read", error, "a whole safetensors file", remedy)
+        ) from error
+
+
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    mine = model.state_dict()
+    differing = sorted(
+        name
+        for name in mine.keys() | tensors.keys()
+        if name not in mine or name not in tensors or mine[name].shape != tensors[name].shape
+    )
+    if differing:
+        need, remedy = "the weights its card describes", "take the card and weights of one run"
+        raise ModelError(explain(f"weights in {path} do not fit", f"{differing[0]} differs", need, remedy))
+    model.load_state_dict(dict(tensors))
+
+
+def _card_from(tree: dict[str, Any]) -> Card:
+    if tree.pop("version", None) != CARD_VERSION:
+        need = f"card version {CARD_VERSION}"
+        raise ModelError(
+            explain("checkpoint of another version", "its card", need, "use the outsize that wrote it")
+        )
+    classes = tuple(ClassSpec.model_validate(each) for each in tree["classes"])
+    statistics = BandStatistics(tuple(tree["statistics"]["mean"]), tuple(tree["statistics"]["std"]))
+    resolution = None if tree["resolution"] is None else tuple(tree["resolution"])
+    known = {
+        "classes": classes,
+        "statistics": statistics,
+        "resolution": resolution,
+        "bands": tuple(tree["bands"]),
+    }
+    return Card(**{**tree, **known})
+
+
+def to_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """Move a model to where it runs, in the memory layout that is fastest there."""
+    if device.type == "cuda":
+        return model.to(device).to(memory_format=torch.channels_last)
+    return model.to(device)

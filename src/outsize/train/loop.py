@@ -1,0 +1,144 @@
+"""The training loop, read top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from outsize.data.sample import Batch
+from outsize.strategies.compose import Step
+from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
+from outsize.train.phases import Schedule, TrainPhase, set_trainable
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a training stands: everything besides tensors that a resumed one needs."""
+
+    phase: int = 0
+    epoch: int = 0  # within the phase
+    step: int = 0  # within the epoch
+    total_epochs: int = 0
+    total_steps: int = 0
+    best_score: float = -1.0
+    best_epoch: int = -1  # in total_epochs
+    stopped: bool = False  # early
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train, for all phases."""
+
+    phases: Sequence[TrainPhase]
+    schedule: Schedule
+    optimizer: str
+    momentum: float
+    weight_decay: float
+    steps_per_epoch: int
+    seed: int
+    early_stop_epochs: int | None = None
+    checkpoint_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the loop calls and does not know the inside of."""
+
+    batches: Callable[[int, int], Iterator[Batch]]  # (epoch of all, first step) -> batches to the epoch's end
+    validate: Callable[[nn.Module], Mapping[str, Any]]  # -> scores with "mean_iou"
+    log: Callable[[Mapping[str, Any]], None]  # one line of metrics
+    save_state: Callable[[Mapping[str, torch.Tensor], Mapping[str, Any]], None]
+    save_epoch: Callable[[Position, bool], None]  # position, whether it is the best so far
+
+
+def fit(
+    model: nn.Module,
+    step: Step,
+    recipe: Recipe,
+    hooks: Hooks,
+    resume: tuple[Mapping[str, torch.Tensor], Mapping[str, Any]] | None = None,
+) -> Position:
+    """Train through all phases and return where it ended; `resume` is a saved optimizer state and position."""
+    position = Position(**resume[1]) if resume else Position()
+    optimizer_state = resume[0] if resume else {}
+    for number in range(position.phase, len(recipe.phases)):
+        phase = recipe.phases[number]
+        set_trainable(model, phase.trainable)
+        optimizer = make_optimizer(
+            model,
+            recipe.optimizer,
+            lr=phase.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+        )
+        load_state_tensors(optimizer, optimizer_state)
+        optimizer_state = {}
+        while position.epoch < phase.epochs and not position.stopped:
+            position = _run_epoch(model, step, optimizer, recipe, hooks, position)
+            position = _close_epoch(model, recipe, hooks, position)
+            hooks.save_state(state_tensors(optimizer), asdict(position))
+        if position.stopped:
+            break
+        position = replace(position, phase=number + 1, epoch=0, step=0)
+    return position
+
+
+def _run_epoch(
+    model: nn.Module,
+    step: Step,
+    optimizer: torch.optim.Optimizer,
+    recipe: Recipe,
+    hooks: Hooks,
+    position: Position,
+) -> Position:
+    phase = recipe.phases[position.phase]
+    num_steps = phase.epochs * recipe.steps_per_epoch
+    model.train()
+    waiting_since_s = time.perf_counter()
+    for batch in hooks.batches(position.total_epochs, position.step):
+        wait_s = time.perf_counter() - waiting_since_s
+        phase_step = position.epoch * recipe.steps_per_epoch + position.step
+        lr = phase.lr * recipe.schedule.factor(phase_step, num_steps, recipe.steps_per_epoch)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        # dropout depends on seed and step alone, so a resumed or repeated step draws the same
+        torch.manual_seed((recipe.seed << 32) ^ position.total_steps)
+        optimizer.zero_grad(set_to_none=True)
+        terms = step(batch, last=True)
+        optimizer.step()
+        position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
+        hooks.log({"kind": "step", **_where(position), "lr": lr, "wait_s": wait_s, "terms": terms})
+        if recipe.checkpoint_steps and position.total_steps % recipe.checkpoint_steps == 0:
+            hooks.save_state(state_tensors(optimizer), asdict(position))
+        waiting_since_s = time.perf_counter()
+    return position
+
+
+def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Position) -> Position:
+    model.eval()
+    scores = hooks.validate(model)
+    score = scores["mean_iou"]
+    better = score > position.best_score
+    ended = replace(
+        position,
+        epoch=position.epoch + 1,
+        step=0,
+        total_epochs=position.total_epochs + 1,
+        best_score=score if better else position.best_score,
+        best_epoch=position.total_epochs if better else position.best_epoch,
+    )
+    patience = recipe.early_stop_epochs
+    if patience is not None and position.total_epochs - ended.best_epoch >= patience:
+        ended = replace(ended, stopped=True)
+    hooks.log({"kind": "epoch", **_where(ended), **scores})
+    hooks.save_epoch(ended, better)
+    return ended
+
+
+def _where(position: Position) -> dict[str, int]:
+    return {"phase": position.phase, "epoch": position.total_epochs, "step": position.total_steps}

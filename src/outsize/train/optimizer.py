@@ -1,0 +1,39 @@
+"""Optimizers by name, and their state as plain tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+def make_optimizer(
+    model: nn.Module, name: str, *, lr: float, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Build the optimizer of a phase over the parameters that train."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Flatten the optimizer's state: "3.exp_avg" is entry exp_avg of parameter 3."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{index}.{key}": value
+        for index, entries in state.items()
+        for key, value in entries.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_state_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put flattened state back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -1,0 +1,58 @@
+"""Bytes, seconds and pixels to text and back."""
+
+from __future__ import annotations
+
+import re
+
+from outsize.errors import JobError, explain
+
+_BYTE_FACTORS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Read "16GiB", "500 MB" or a plain number of bytes."""
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in _BYTE_FACTORS:
+        raise JobError(
+            explain("size not understood", repr(text), "a number and a unit", 'write e.g. "16GiB"')
+        )
+    return int(float(match[1]) * _BYTE_FACTORS[match[2].lower()])
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Write bytes with a binary unit: 1536 -> "1.5 KiB"."""
+    size = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a duration the way a person says it: 0.0042 -> "4.2 ms", 4000 -> "1 h 7 min"."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+def format_pixels(height: int, width: int) -> str:
+    """Write an image size, height before width: "10,000 x 8,000 px"."""
+    return f"{height:,} x {width:,} px"
