@@ -4,13 +4,14 @@ from itertools import product
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from outsize.measure.probe import probe_halo
 from outsize.measure.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.models.unet import UPSAMPLINGS
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Reach, derive_halo
-from torch import Tensor, nn
 
 
 def unet(**options: object) -> nn.Module:

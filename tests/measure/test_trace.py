@@ -8,12 +8,13 @@ import warnings
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from outsize.errors import TraceError
 from outsize.measure.opnames import canonical
 from outsize.measure.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.tiles.halo import Reach, derive_halo
-from torch import Tensor, nn
 
 
 class Shared(nn.Module):
@@ -112,8 +113,16 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("target", "settings", "kind"),
     [
-        ("aten.convolution.default", {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "transposed": True}, "conv_transposed"),
-        ("aten.max_pool2d_with_indices.default", {"kernel_size": (2, 2), "stride": (), "padding": (0, 0)}, "max_pool"),
+        (
+            "aten.convolution.default",
+            {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "transposed": True},
+            "conv_transposed",
+        ),
+        (
+            "aten.max_pool2d_with_indices.default",
+            {"kernel_size": (2, 2), "stride": (), "padding": (0, 0)},
+            "max_pool",
+        ),
         ("aten._unsafe_view.default", {}, "reshape"),
         ("aten._softmax.default", {"dim": 1}, "softmax"),
         ("aten.max.other", {"other": "tensor"}, "maximum"),

@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 import torch
+
 from outsize.errors import ModelError
 from outsize.models import MODELS, build_model
 from outsize.models.unet import NORMS, UPSAMPLINGS

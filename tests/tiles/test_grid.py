@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from outsize.errors import PlanError
 from outsize.tiles.grid import cover, redundancy
 from outsize.tiles.halo import Halo, Reach
@@ -38,7 +39,9 @@ def test_cover(data: st.DataObject, stride_px: int, rows: Reach, cols: Reach) ->
         row_end = core.row_end if core.row_end < height else padded.height
         col_end = core.col_end if core.col_end < width else padded.width
         row, col = core.row - rows.before_px, core.col - cols.before_px
-        need = Window(row, col, row_end + rows.after_px - row, col_end + cols.after_px - col).intersect(padded)
+        need = Window(row, col, row_end + rows.after_px - row, col_end + cols.after_px - col).intersect(
+            padded
+        )
         assert need.intersect(read) == need
     assert redundancy(tiles, height, width) >= 1
 

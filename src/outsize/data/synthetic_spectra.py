@@ -37,23 +37,23 @@ class Material:
 
 
 MATERIALS = {
-    "cereal": Material(FIELD, (440, 780, 500, 3400), furrows=0.22),
+    "cereal": Material(FIELD, (440, 780, 500, 3300), furrows=0.22),
     "rape": Material(FIELD, (520, 1180, 900, 3300), furrows=0.20),
-    "meadow": Material(FIELD, (480, 800, 640, 2800), furrows=0.10),
-    "wheat": Material(FIELD, (760, 1180, 1350, 2750), furrows=0.22),
-    "stubble": Material(FIELD, (860, 1230, 1480, 2450), furrows=0.25),
-    "conifers": Material(FOREST, (330, 560, 400, 2300), crowns=0.30),
-    "broadleaves": Material(FOREST, (400, 720, 470, 3000), crowns=0.30),
+    "meadow": Material(FIELD, (470, 780, 600, 2800), furrows=0.10),
+    "wheat": Material(FIELD, (800, 1200, 1430, 2600), furrows=0.22),
+    "stubble": Material(FIELD, (920, 1270, 1620, 2350), furrows=0.25),
+    "conifers": Material(FOREST, (350, 600, 430, 2450), crowns=0.30),
+    "broadleaves": Material(FOREST, (420, 760, 490, 3100), crowns=0.30),
     "pond": Material(WATER, (480, 560, 430, 330)),
     "river": Material(WATER, (640, 760, 620, 480)),
-    "asphalt": Material(ROAD, (900, 960, 1000, 1150)),
-    "concrete": Material(ROAD, (1200, 1250, 1290, 1420)),
-    "gravel": Material(ROAD, (1100, 1220, 1350, 1600)),
-    "tile_roof": Material(BUILDING, (1000, 1150, 2400, 2650)),
-    "slate_roof": Material(BUILDING, (1250, 1200, 1120, 1380)),
-    "metal_roof": Material(BUILDING, (2700, 2750, 2800, 2950)),
-    "dry_soil": Material(BARE_SOIL, (980, 1300, 1850, 2300)),
-    "wet_soil": Material(BARE_SOIL, (700, 900, 1300, 1650)),
+    "asphalt": Material(ROAD, (800, 840, 860, 950)),
+    "concrete": Material(ROAD, (1050, 1080, 1100, 1200)),
+    "gravel": Material(ROAD, (1000, 1090, 1170, 1350)),
+    "tile_roof": Material(BUILDING, (1000, 1150, 2600, 2800)),
+    "slate_roof": Material(BUILDING, (1500, 1470, 1400, 1600)),
+    "metal_roof": Material(BUILDING, (2900, 2950, 3000, 3100)),
+    "dry_soil": Material(BARE_SOIL, (980, 1300, 1780, 2300)),
+    "wet_soil": Material(BARE_SOIL, (720, 920, 1290, 1700)),
 }
 
 

@@ -159,9 +159,7 @@ class _Runner:
         slot.finished = compute.record_event()
 
     def _compute(self, images: Tensor, valid: Tensor) -> Mapping[str, Tensor]:
-        inputs = self._prepare(images, valid)
-        if images.device.type == "cuda":
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        inputs = self._prepare(images, valid).contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self._settings.bf16):
             logits: Any = self._model(inputs)
         return self._decode(logits, valid)

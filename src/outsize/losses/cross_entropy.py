@@ -11,8 +11,9 @@ from outsize.data.sample import IGNORE
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
     """Sum -log p(label) over pixels whose label is not IGNORE."""
-    # float32: a bf16 sum over a million pixels would lose most of its digits
-    return functional.cross_entropy(logits.float(), labels.long(), ignore_index=IGNORE, reduction="sum")
+    # at least float32: a bf16 sum over a million pixels would lose most of its digits
+    precise = logits if logits.dtype == torch.float64 else logits.float()
+    return functional.cross_entropy(precise, labels.long(), ignore_index=IGNORE, reduction="sum")
 
 
 def labelled_count(labels: Tensor) -> float:

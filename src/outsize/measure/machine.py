@@ -38,7 +38,9 @@ def look_at_machine(device: torch.device) -> Machine:
         gpu_free_bytes, gpu_bytes = torch.cuda.mem_get_info(device)
         name = torch.cuda.get_device_name(device)
         return Machine(str(device), name, gpu_bytes, gpu_free_bytes, num_cores(), free_bytes)
-    return Machine("cpu", platform.processor() or platform.machine(), host.total, free_bytes, num_cores(), free_bytes)
+    return Machine(
+        "cpu", platform.processor() or platform.machine(), host.total, free_bytes, num_cores(), free_bytes
+    )
 
 
 def num_cores() -> int:

@@ -18,7 +18,11 @@ _SAME_KIND = {
     "split": ("split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk"),
     "adaptive_avg_pool": ("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
     "adaptive_max_pool": ("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
-    "attention": ("scaled_dot_product_attention", "multi_head_attention_forward", "native_multi_head_attention"),
+    "attention": (
+        "scaled_dot_product_attention",
+        "multi_head_attention_forward",
+        "native_multi_head_attention",
+    ),
 }
 _KINDS = {name: kind for kind, names in _SAME_KIND.items() for name in names}
 
@@ -51,7 +55,11 @@ def _conv(name: str, settings: Settings, shapes: Shapes) -> tuple[str, Settings]
     kind = "conv_transposed" if transposed else "conv"
     more = _each(settings.get("output_padding", 0), kernel)
     return kind, {
-        "kernel": kernel, "stride": stride, "padding": before, "dilation": dilation, "output_padding": more,
+        "kernel": kernel,
+        "stride": stride,
+        "padding": before,
+        "dilation": dilation,
+        "output_padding": more,
     }
 
 

@@ -56,7 +56,9 @@ def probe_halo(
     size_px = core_px if core_px is not None else halo.stride_px
     if size_px < 1 or size_px % halo.stride_px:
         needed = f"a multiple of the stride, {halo.stride_px} px"
-        raise ModelError(explain("the halo cannot be probed on this core", f"{size_px} px", needed, "round it up"))
+        raise ModelError(
+            explain("the halo cannot be probed on this core", f"{size_px} px", needed, "round it up")
+        )
     read, stride_px = halo.aligned, halo.stride_px
     # One stride of NaN all around, so that the read window touches no border, whose padding would be finite.
     row, col = read.rows.before_px + stride_px, read.cols.before_px + stride_px

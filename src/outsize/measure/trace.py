@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import torch
@@ -71,10 +72,14 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep export's remarks about its own workings from the user; its errors still come through."""
+    """Keep export's remarks about its own workings from the user; its errors still come through.
+
+    One of them is no warning and no log record: where a branch depends on data, the graph so far is
+    printed to standard error.
+    """
     loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
         warnings.filterwarnings("ignore", module=r"torch(\.|$)")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)

@@ -19,7 +19,9 @@ def build_model(name: str, *, num_classes: int, in_channels: int, **options: obj
     builder = MODELS.get(name)
     if builder is None:
         raise ModelError(
-            explain("unknown model", repr(name), "one of " + ", ".join(sorted(MODELS)), _nearest(name, MODELS))
+            explain(
+                "unknown model", repr(name), "one of " + ", ".join(sorted(MODELS)), _nearest(name, MODELS)
+            )
         )
     known = [option for option in inspect.signature(builder).parameters if option not in _ALWAYS_GIVEN]
     for option in options:

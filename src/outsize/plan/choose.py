@@ -170,9 +170,17 @@ def _candidates(kind: str, asked_px: int | None, stride_px: int, scene_px: tuple
                 )
             )
         return [asked_px]
-    largest_px = min(_LARGEST_CORE_PX[kind], 2 * max(scene_px))
-    cores = [core for core in _CORES_PX if core % stride_px == 0 and core <= largest_px]
-    return cores or [math.lcm(stride_px, 16)]
+    cores = [core for core in _CORES_PX if core <= _LARGEST_CORE_PX[kind]]
+    evened = dict.fromkeys(_evened(core_px, stride_px, max(scene_px)) for core_px in cores)
+    return sorted(evened, reverse=True)
+
+
+def _evened(core_px: int, stride_px: int, length_px: int) -> int:
+    """Share a scene out evenly: 1280 px in cores of 1024 is one and a rest, which costs as much as two of 640."""
+    num_cores = -(-length_px // core_px)
+    # large blocks where cores are large: files of many small blocks are slow to read
+    step_px = math.lcm(stride_px, max(16, min(256, core_px // 8)))
+    return -(-length_px // (num_cores * step_px)) * step_px
 
 
 def _limit_bytes(machine: Machine, limits: LimitsSection) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outsize.raster.georef import GeoRef
 
 _DEGREES = (0, 2, 4, 8, 12)
-_TOLERANCE = 1e-8  # relative error of a pixel's size at which no higher degree is tried
+_TOLERANCE = 1e-7  # relative error of a pixel's size at which no higher degree is tried
 _CELL_PX = 8  # side of the cells that are measured: one pixel of some centimetres would drown in rounding
 _BATCH = 1 << 20
 
@@ -90,8 +90,10 @@ def _cell_m2(georef: GeoRef, row: NDArray[np.float64], col: NDArray[np.float64])
     if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
         raise _no_place(georef, "pixels outside the reach of the projection")
     a, b = crs.ellipsoid.semi_major_metre, crs.ellipsoid.semi_minor_metre
-    east = np.radians((np.roll(lon, -1, axis=0) - lon + 180) % 360 - 180)  # across the date line too
+    east = np.roll(lon, -1, axis=0) - lon
+    east = np.radians(east - 360 * np.round(east / 360))  # across the date line too
     q = _authalic(np.sin(np.radians(lat)), float(np.sqrt(1 - (b / a) ** 2)))
+    q -= q[:1].copy()  # what matters are differences in the ninth digit
     found: NDArray[np.float64] = np.abs(((q + np.roll(q, -1, axis=0)) / 2 * east).sum(axis=0)) * a**2 / 2
     return found
 

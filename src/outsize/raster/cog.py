@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from outsize.errors import OutputError, explain
 from outsize.raster import disk
 from outsize.raster.scene import one_line, open_raster
 
@@ -40,10 +38,10 @@ def make_cog(
     Overviews of class ids want "mode" or "nearest", of measurements "average". `colours` need a uint8 raster.
     """
     from rasterio import shutil as raster_shutil
+    from rasterio._err import CPLE_BaseError  # raised by copy as it is, and not to be had elsewhere
     from rasterio.errors import RasterioError
 
     disk.make_folder(target.parent)
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial.tif")
     with open_raster(os.fspath(source)) as plain:
         dtype = plain.dtypes[0]
         num_bytes = plain.width * plain.height * plain.count * np.dtype(dtype).itemsize
@@ -59,24 +57,31 @@ def make_cog(
         "BIGTIFF": "IF_SAFER",
         "NUM_THREADS": "ALL_CPUS",
     }
-    try:
-        with open_raster(view) as dressed:
-            raster_shutil.copy(dressed, partial, driver="COG", **options)
-        with disk.disk_errors(target):
-            partial.replace(target)
-    except RasterioError as error:
-        raise OutputError(
-            explain(
-                f"{target} cannot be written",
-                one_line(error.__cause__ or error),
-                "space and permission for the whole file",
-                "free space there or choose another output folder",
-            )
-        ) from error
-    finally:
-        for left in target.parent.glob(f"{partial.name}*"):  # GDAL keeps overviews beside until they are in
-            with suppress(OSError):
-                left.unlink()
+    with disk.replacing(target) as partial:
+        try:
+            with open_raster(view) as dressed:
+                raster_shutil.copy(dressed, partial, driver="COG", **options)
+        except (
+            RasterioError,
+            CPLE_BaseError,
+            SystemError,
+        ) as error:  # SystemError: a failure GDAL does not name
+            raise disk.incomplete(target, one_line(error.__cause__ or error)) from error
+        _refuse_incomplete(partial, target)
+
+
+def _refuse_incomplete(partial: Path, target: Path) -> None:
+    """Look for the end of the last block, which a COG repeats in 4 bytes: GDAL is silent when the disk is full."""
+    with open_raster(os.fspath(partial)) as written:
+        rows, cols = written.block_shapes[-1]
+        place = f"{(written.width - 1) // cols}_{(written.height - 1) // rows}"
+        begin, size = (
+            int(written.get_tag_item(f"BLOCK_{what}_{place}", "TIFF", bidx=written.count) or 0)
+            for what in ("OFFSET", "SIZE")
+        )
+    have_bytes = partial.stat().st_size
+    if size == 0 or begin + size + 4 > have_bytes:
+        raise disk.incomplete(target, f"only {have_bytes:,} of {begin + size + 4:,} bytes written")
 
 
 def _dress(

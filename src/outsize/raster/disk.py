@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from outsize.errors import OutputError, explain
@@ -57,3 +58,26 @@ def output_error(path: Path, error: OSError) -> OutputError:
     else:
         needed, remedy = "a place to write to", "choose another output folder"
     return OutputError(explain(f"{path} cannot be written", error.strerror or error, needed, remedy))
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Give a name beside `target` to write to; rename it to `target` if all goes well, else leave nothing."""
+    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    try:
+        yield partial
+        with disk_errors(target), partial.open("rb+") as file:
+            os.fsync(file.fileno())  # some file systems tell of a full disk only now
+        with disk_errors(target):
+            partial.replace(target)
+    finally:
+        for left in target.parent.glob(f"{partial.name}*"):  # libraries keep journals and overviews beside
+            with suppress(OSError):
+                left.unlink()
+
+
+def incomplete(target: Path, found: object) -> OutputError:
+    """Say that a library could not, or did not, write all of a file."""
+    needed = "space and permission for the whole file"
+    remedy = "free space there or choose another output folder"
+    return OutputError(explain(f"{target} cannot be written", found, needed, remedy))

@@ -73,7 +73,7 @@ class SceneReader:
         """
         info, shape = self.info, (self.info.num_bands, window.height, window.width)
         if pixels.shape != shape or valid.shape != shape[1:] or pixels.dtype not in (info.dtype, "float32"):
-            raise ValueError(f"arrays {pixels.shape} {pixels.dtype}, {valid.shape} for {shape} {info.dtype}")
+            raise ValueError(f"arrays {pixels.shape} {pixels.dtype}, {valid.shape} do not fit {shape}")
         inside = window.intersect(info.window)
         if inside != window:
             pixels[...] = 0

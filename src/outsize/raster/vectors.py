@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,7 @@ from numpy.typing import NDArray
 from outsize.errors import DataError, OutputError, explain
 from outsize.raster import disk
 from outsize.raster.area import measure_pixels
+from outsize.raster.features import choose_driver, write_features
 from outsize.raster.georef import GeoRef
 from outsize.raster.outlines import Outlines, ReadRows, trace
 from outsize.raster.scene import one_line, open_raster
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
 CONFIDENCE_FULL = 250
 """What an integer raster of confidences stores for 1; a raster of floats stores 1 itself."""
 
-_DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON"}
 _STRIP_PX = 1 << 21  # pixels scanned at once: arrays of a few tens of megabytes
-_BATCH_POINTS = 2_000_000
 _MAX_THREADS = 8  # what one reader and the joining of strips can keep busy
 
 
@@ -62,7 +58,7 @@ def write_polygons(
     unless given. Outlines follow pixel edges; simplified ones still meet their neighbours without gaps, and keep
     the area of the pixels. `advance` is told the number of pixels done.
     """
-    driver = _choose_driver(target)
+    driver = choose_driver(target)
     disk.make_folder(target.parent)
     with open_raster(os.fspath(classes_tif)) as opened:
         height, width = opened.height, opened.width
@@ -87,8 +83,9 @@ def write_polygons(
     kept = np.flatnonzero(outlines.area >= min_area_m2)
     disk.need_space(target.parent, 20 * len(outlines.row) + 300 * len(kept), target.name)
     fields = _fields(outlines, kept, class_names, pixel_area is not None, full)
-    unit_m = np.sqrt(pixel_area.centre_m2) if pixel_area else 1.0
-    num_points = _write(target, driver, georef, (outlines, kept, simplify_m / unit_m), fields)
+    unit_m = float(np.sqrt(pixel_area.centre_m2)) if pixel_area else 1.0
+    shapes = _geometries(outlines, kept, georef, simplify_m / unit_m)
+    num_points = write_features(target, driver, georef.crs_wkt, shapes, fields)
     num_small = len(outlines.value) - len(kept)
     total = float(outlines.area[kept].sum())
     return PolygonSummary(len(kept), num_points, num_small, total, "m2" if pixel_area else "px")
@@ -111,7 +108,9 @@ def _fields(
     return fields
 
 
-def _geometries(outlines: Outlines, kept: NDArray[np.int64], georef: GeoRef, simplify_px: float) -> Any:
+def _geometries(
+    outlines: Outlines, kept: NDArray[np.int64], georef: GeoRef, simplify_px: float
+) -> NDArray[Any]:
     """Build polygons in ground coordinates, simplified together so that common borders stay common."""
     import shapely
 
@@ -136,77 +135,6 @@ def _select(outlines: Outlines, kept: NDArray[np.int64]) -> tuple[Any, NDArray[n
     ring_kept = np.repeat(is_kept, rings_each)
     ring_start = np.concatenate([[0], np.cumsum(points_each[ring_kept])])
     return np.repeat(ring_kept, points_each), ring_start, np.concatenate([[0], np.cumsum(rings_each[kept])])
-
-
-def _write(
-    target: Path,
-    driver: str,
-    georef: GeoRef,
-    drawn: tuple[Outlines, NDArray[np.int64], float],
-    fields: dict[str, NDArray[Any]],
-) -> int:
-    """Write beside the target and rename; return the number of points."""
-    import pyogrio
-    import shapely
-
-    shapes = _geometries(drawn[0], drawn[1], georef, drawn[2])
-    sizes = shapely.get_num_coordinates(shapes)
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
-    options: dict[str, Any] = {"RFC7946": "YES"} if driver == "GeoJSON" else {"GEOMETRY_NAME": "geom"}
-    fixed = {
-        "driver": driver,
-        "layer": target.stem,
-        "geometry_type": "Polygon",
-        "crs": georef.crs_wkt,
-        **options,
-    }
-    try:
-        for first, end in _batches(sizes, whole=driver == "GeoJSON"):
-            columns = [column[first:end] for column in fields.values()]
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="'crs' was not provided")
-                pyogrio.raw.write(
-                    partial,
-                    shapely.to_wkb(shapes[first:end]),
-                    columns,
-                    list(fields),
-                    append=first > 0,
-                    **fixed,
-                )
-        with disk.disk_errors(target):
-            partial.replace(target)
-    except (RuntimeError, pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
-        raise OutputError(
-            explain(
-                f"{target} cannot be written",
-                one_line(error),
-                "space and permission for the whole file",
-                "free space there or choose another output folder",
-            )
-        ) from error
-    finally:
-        for left in target.parent.glob(f"{partial.name}*"):  # SQLite keeps a journal beside
-            with suppress(OSError):
-                left.unlink()
-    return int(sizes.sum())
-
-
-def _batches(sizes: NDArray[Any], whole: bool) -> list[tuple[int, int]]:
-    """Cut the polygons where the points of a batch are enough; at least one batch, even of none."""
-    if whole or len(sizes) == 0:
-        return [(0, len(sizes))]
-    batch = np.cumsum(sizes) // _BATCH_POINTS
-    cuts = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(sizes)]
-    return list(pairwise(cuts))
-
-
-def _choose_driver(target: Path) -> str:
-    if target.suffix.lower() not in _DRIVERS:
-        needed = " or ".join(_DRIVERS)
-        raise OutputError(
-            explain(f"{target} has an unknown kind of polygons", target.suffix, needed, "rename the output")
-        )
-    return _DRIVERS[target.suffix.lower()]
 
 
 def _refuse_no_place(target: Path, driver: str, georef: GeoRef) -> None:

@@ -22,7 +22,10 @@ def make_loss_terms(loss_name: str, statistics: BandStatistics) -> LossTerms:
     loss = LOSSES[loss_name]
 
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        logits = model(normalise(batch.images, batch.valid, statistics))
+        inputs = normalise(batch.images, batch.valid, statistics).contiguous(
+            memory_format=torch.channels_last
+        )
+        logits = model(inputs)
         return {loss_name: loss.sum(logits, batch.labels)}
 
     return loss_terms

@@ -33,10 +33,12 @@ def cover(
         raise PlanError(explain("tile core does not fit the model", f"{core_px} px", needed, "round it up"))
     if height < 1 or width < 1:
         found = f"{height} x {width} px"
-        raise PlanError(explain("scene has no pixels", found, "at least one row and column", "check the scene"))
+        raise PlanError(
+            explain("scene has no pixels", found, "at least one row and column", "check the scene")
+        )
     row_spans = _spans(height, core_px, rows, stride_px)
     col_spans = _spans(width, core_px, cols, stride_px)
-    tiles = []
+    tiles: list[Tile] = []
     for row, num_rows, read_row, num_read_rows in row_spans:
         for col, num_cols, read_col, num_read_cols in col_spans:
             core = Window(row, col, num_rows, num_cols)

@@ -99,7 +99,9 @@ def _input_size(graph: ModelGraph) -> tuple[int, int]:
     if not shapes or len(sizes) != 1 or any(len(shape) < 3 for shape in shapes):
         found = ", ".join("x".join(map(str, shape)) for shape in shapes) or "no input"
         needed = "pictures (batch x bands x height x width) of one height and width"
-        raise TraceError(explain("a halo cannot be derived for these inputs", found, needed, "trace with pictures"))
+        raise TraceError(
+            explain("a halo cannot be derived for these inputs", found, needed, "trace with pictures")
+        )
     height, width = sizes.pop()
     return height, width
 
@@ -129,10 +131,12 @@ def _walk_forwards(ops: Sequence[Op], start: Place) -> dict[int, Step]:
 def _check_output(op: Op, made_by: Step | None, size: tuple[int, int]) -> list[Obstacle]:
     if made_by is not None and made_by.place.axes is None:
         return [Obstacle(op.module, op.kind, "the output is not a map over the picture")]
-    if made_by is None or made_by.place.sizes != size or made_by.place.scales != (1, 1):
+    if made_by is None or made_by.place.sizes != size or any(scale != 1 for scale in made_by.place.scales):
         found = " x ".join(map(str, op.shape))
         needed = f"height and width of the input, {size[0]} x {size[1]}"
-        raise TraceError(explain("the model's output cannot be tiled", found, needed, "resize inside the model"))
+        raise TraceError(
+            explain("the model's output cannot be tiled", found, needed, "resize inside the model")
+        )
     if made_by.place.axes != (len(op.shape) - 2, len(op.shape) - 1):
         return [Obstacle(op.module, op.kind, "the output's last two axes are not rows and columns")]
     return []

@@ -25,7 +25,9 @@ def spread(op: Op, operands: Sequence[Operand]) -> Step:
     sizes = zip(op.shape[-num_dims:], operands[0].shape[-num_dims:], op.ints("stride"), strict=True)
     uneven = any(after != before * stride for after, before, stride in sizes)
     # Where more is added behind than cut off in front, the first pixels of a tile come from no pixel at all.
-    padded = any(more > less for more, less in zip(op.ints("output_padding"), op.ints("padding"), strict=True))
+    padded = any(
+        more > less for more, less in zip(op.ints("output_padding"), op.ints("padding"), strict=True)
+    )
     if uneven or padded:
         return replace(step, reason="enlarges by something else than its stride")
     return step
@@ -117,13 +119,16 @@ def take_every(op: Op, operands: Sequence[Operand]) -> Step:
     source, place = operands[0], operands[0].known
     axis = op.ints("dim")[0] % len(source.shape)
     size = source.shape[axis]
-    start, end, step = ((op.ints(key) or (least,))[0] for key, least in (("start", 0), ("end", size), ("step", 1)))
+    start, end, step = (
+        (op.ints(key) or (least,))[0] for key, least in (("start", 0), ("end", size), ("step", 1))
+    )
     if axis not in place.known_axes or (start == 0 and end >= size and step == 1):
         return Step(place)
     reason = None
     if not 0 <= start < step or end < size:
         reason = "crops the picture (if to undo a padding, trace with a size that needs none)"
-    needs, factors = [spans.same, spans.same], [1, 1]
+    needs: list[Span] = [spans.same, spans.same]
+    factors = [1, 1]
     which = place.known_axes.index(axis)
     needs[which], factors[which] = spans.sliding(1, step, -start, 1), step
     return Step(place.scaled(factors[0], factors[1], op.shape), (needs[0], needs[1]), reason)

@@ -1,4 +1,4 @@
-"""Operations that compute each pixel from that pixel alone, or only move axes, as long as rows and columns stay out of it."""
+"""Operations that compute each pixel from that pixel alone, or only move axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def join(op: Op, operands: Sequence[Operand]) -> Step:
     num_dims = len(op.shape)
     lifted = [each.known.lifted(num_dims - len(each.shape)) for each in operands if each.placed]
     place, reason = lifted[0], None
-    if any((each.axes, each.scales, each.sizes) != (place.axes, place.scales, place.sizes) for each in lifted):
+    if any(
+        (each.axes, each.scales, each.sizes) != (place.axes, place.scales, place.sizes) for each in lifted
+    ):
         reason = UNLIKE
     elif any(op.shape[axis] != size for axis, size in zip(place.known_axes, place.sizes, strict=True)):
         reason = "repeats the picture"
@@ -81,7 +83,10 @@ def join_along(op: Op, operands: Sequence[Operand]) -> Step:
     if axis in place.known_axes and not new_axis:
         return Step(place.lost(), reason="joins or parts the picture along rows or columns")
     reason = None
-    if any(each.placed and (each.known.axes, each.known.scales) != (place.axes, place.scales) for each in operands):
+    if any(
+        each.placed and (each.known.axes, each.known.scales) != (place.axes, place.scales)
+        for each in operands
+    ):
         reason = UNLIKE
     elif any(each.varies_over(place, num_dims) for each in operands):
         reason = UNEVEN
@@ -97,9 +102,10 @@ def pick(op: Op, operands: Sequence[Operand]) -> Step:
     """Index one axis, neither rows nor columns, with a fixed list."""
     place = operands[0].known
     indices = op.settings.get("indices")  # x[:, [2, 1, 0]] has (None, "tensor")
-    axes = [op.ints("dim")[0] % len(op.shape)] if indices is None else [
-        axis for axis, index in enumerate(indices) if index is not None  # type: ignore[arg-type]
-    ]
+    if isinstance(indices, tuple):
+        axes = [axis for axis, index in enumerate(indices) if index is not None]
+    else:
+        axes = [op.ints("dim")[0] % len(op.shape)]
     fixed = len(operands) == 2 and operands[1].place is None and len(operands[1].shape) == 1
     if fixed and len(axes) == 1 and axes[0] not in place.known_axes:
         return Step(place)

@@ -10,20 +10,40 @@ from outsize.tiles.places import WHOLE, Operand, Place, Rule, Step
 
 UNKNOWN = "unknown operation: it may look anywhere"
 
-# Tensors of one value: a constant that is the same at every place.
-UNIFORM = frozenset(["full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "new_zeros", "new_ones", "new_full", "scalar_tensor"])
 
-_JOINS = frozenset(
-    ["abs", "neg", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "square", "pow", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "erf", "floor", "ceil", "round", "trunc", "frac", "sign", "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "hardswish", "hardsigmoid", "hardtanh", "sigmoid", "log_sigmoid", "log_sigmoid_forward", "tanh", "softplus", "softshrink", "hardshrink", "threshold", "clamp", "clamp_min", "clamp_max", "clip", "nan_to_num", "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_not", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "where", "masked_fill", "lerp", "addcmul", "addcdiv", "clone", "copy", "expand", "expand_as", "broadcast_to", "repeat"]
+def _kinds(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Tensors of one value: a constant that is the same at every place.
+UNIFORM = _kinds("full full_like zeros zeros_like ones ones_like new_zeros new_ones new_full scalar_tensor")
+
+_JOINS = _kinds(
+    """
+    abs neg exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal square pow sin cos tan asin acos atan atan2
+    sinh cosh erf floor ceil round trunc frac sign relu relu6 leaky_relu elu selu celu gelu silu mish hardswish
+    hardsigmoid hardtanh sigmoid log_sigmoid log_sigmoid_forward tanh softplus softshrink hardshrink threshold
+    clamp clamp_min clamp_max clip nan_to_num add sub subtract rsub mul multiply div divide true_divide
+    floor_divide remainder fmod maximum minimum fmax fmin eq ne lt le gt ge isnan isinf isfinite
+    logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor
+    where masked_fill lerp addcmul addcdiv clone copy expand expand_as broadcast_to repeat
+    """
 )
-_ALONG = frozenset(["cat", "concat", "stack", "select", "unbind", "split", "slice_scatter", "select_scatter"])
-_LOOKS_ALONG = frozenset(["softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp", "flip", "roll", "glu"])
-_REDUCES = frozenset(
-    ["mean", "sum", "nansum", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "var", "std", "var_mean", "std_mean", "logsumexp", "any", "all", "norm", "linalg_vector_norm", "median", "count_nonzero"]
+_ALONG = _kinds("cat concat stack select unbind split slice_scatter")
+_LOOKS_ALONG = _kinds("softmax log_softmax cumsum cumprod logcumsumexp flip roll")
+_REDUCES = _kinds(
+    """
+    mean sum nansum amax amin max min argmax argmin prod var std var_mean std_mean logsumexp any all norm
+    linalg_vector_norm median count_nonzero
+    """
 )
+_WEIGHTED = _kinds("prelu channel_shuffle native_channel_shuffle dropout feature_dropout")
 # Named even where rows and columns were lost before, because these are what a person looks for.
-_EVERYWHERE = frozenset(
-    ["attention", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "group_norm", "instance_norm", "adaptive_avg_pool", "adaptive_max_pool", "fft_fft2", "fft_rfft2", "fft_ifft2", "fft_irfft2", "grid_sampler", "grid_sampler_2d"]
+_EVERYWHERE = _kinds(
+    """
+    attention matmul mm bmm addmm baddbmm einsum group_norm instance_norm adaptive_avg_pool adaptive_max_pool
+    fft_fft2 fft_rfft2 fft_ifft2 fft_irfft2 grid_sampler grid_sampler_2d
+    """
 )
 
 RULES: dict[str, Rule] = {
@@ -31,7 +51,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_ALONG, pointwise.join_along),
     **dict.fromkeys(_LOOKS_ALONG, pointwise.look_along),
     **dict.fromkeys(_REDUCES, pointwise.reduce),
-    **dict.fromkeys(("prelu", "channel_shuffle", "native_channel_shuffle", "dropout", "feature_dropout"), pointwise.weighted),
+    **dict.fromkeys(_WEIGHTED, pointwise.weighted),
     **dict.fromkeys(("batch_norm", "group_norm", "instance_norm"), pointwise.fixed_norm),
     **dict.fromkeys(("index", "index_select"), pointwise.pick),
     "layer_norm": pointwise.layer_norm,

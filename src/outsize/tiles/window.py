@@ -50,12 +50,12 @@ class Window:
 class Tile:
     """The core that is kept and the window that is read to compute it.
 
-        +---------------- read ----------------+
-        |  halo: read, computed, thrown away   |
-        |      +---------- core ---------+     |
-        |      |  kept and written       |     |
-        |      +-------------------------+     |
-        +--------------------------------------+
+    +---------------- read ----------------+
+    |  halo: read, computed, thrown away   |
+    |      +---------- core ---------+     |
+    |      |  kept and written       |     |
+    |      +-------------------------+     |
+    +--------------------------------------+
     """
 
     index: int

@@ -144,7 +144,5 @@ def _card_from(tree: dict[str, Any]) -> Card:
 
 
 def to_device(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move a model to where it runs, in the memory layout that is fastest there."""
-    if device.type == "cuda":
-        return model.to(device).to(memory_format=torch.channels_last)
-    return model.to(device)
+    """Move a model to where it runs; channels last is the faster layout on GPUs and CPUs alike."""
+    return model.to(device).to(memory_format=torch.channels_last)

@@ -1,0 +1,74 @@
+"""Fixtures that several rooms share: a tiny job on tiny drawn scenes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outsize.data.synthetic import CLASSES, draw_scene
+
+_JOB = """
+task = "segment"
+seed = 3
+run = "{run}"
+[data]
+train = ["train-*.tif"]
+val = ["val-*.tif"]
+test = ["test-*.tif"]
+bands = ["blue", "green", "red", "nir"]
+{classes}
+[model]
+name = "unet"
+levels = 3
+width = 4
+[train]
+epochs = 2
+tile_px = 64
+batch = 2
+samples_per_epoch = 8
+lr = 1e-3
+[limits]
+host_memory = "1GiB"
+tile_px = 64
+"""
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three small scenes and their labels."""
+    folder = tmp_path_factory.mktemp("scenes")
+    for number, split in enumerate(("train", "val", "test")):
+        draw_scene(folder, f"{split}-{number}", 160, 208, seed=number)
+    return folder
+
+
+def write_job(path: Path, scenes: Path, **changes: str) -> Path:
+    """Write a tiny job beside a run folder; `changes` replace lines by their first words."""
+    tables = "".join(f'[[data.classes]]\nname = "{c.name}"\nvalue = {c.value}\n' for c in CLASSES)
+    text = _JOB.format(run=(path.parent / "run").as_posix(), classes=tables)
+    for split in ("train", "val", "test"):
+        text = text.replace(f'["{split}-*.tif"]', f'["{scenes.as_posix()}/{split}-*.tif"]')
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def job_path(tmp_path: Path, scenes: Path) -> Path:
+    """A tiny job file."""
+    return write_job(tmp_path / "job.toml", scenes)
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Path:
+    """A run folder that was trained for a moment."""
+    from outsize.commands.train import train
+    from outsize.progress import Reporter
+
+    folder = tmp_path_factory.mktemp("trained")
+    job = write_job(folder / "job.toml", scenes)
+    run = train(job, overrides=(), device_name="cpu", mode="new", reporter=Reporter("quiet"))
+    return run.path

@@ -1,0 +1,74 @@
+"""The job file: what is checked, what a mistake is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outsize.errors import JobError
+from outsize.job import dump_job, load_job, parse_colour
+
+
+def test_job_round_trips_through_toml(job_path: Path) -> None:
+    job = load_job(job_path)
+    again = job_path.with_name("again.toml")
+    again.write_text(dump_job(job))
+    assert load_job(again) == job
+
+
+def test_unknown_key_names_the_nearest(job_path: Path) -> None:
+    with pytest.raises(JobError, match=r"unknown key 'train.epoch' .* did you mean 'epochs'\?"):
+        load_job(job_path, ["train.epoch=3"])
+
+
+def test_unknown_key_in_a_list_names_the_nearest(job_path: Path) -> None:
+    text = job_path.read_text().replace("value = 0", "valu = 0", 1)
+    job_path.write_text(text)
+    with pytest.raises(JobError, match="valu"):
+        load_job(job_path)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.lr=-1", "train.lr"),
+        ("train.batch=two", "train.batch"),
+        ("limits.gpu_memory=16 apples", "16 apples"),
+        ("train.optimizer=adam", "adam"),
+        ("no_equals", "KEY=VALUE"),
+        ("seed.deep=1", "reaches into a value"),
+    ],
+)
+def test_bad_values_are_one_line(job_path: Path, override: str, words: str) -> None:
+    with pytest.raises(JobError) as caught:
+        load_job(job_path, [override])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_overrides_win(job_path: Path) -> None:
+    job = load_job(job_path, ["train.lr=0.5", "limits.gpu_memory=16GiB", "model.width=6"])
+    assert job.train.lr == 0.5
+    assert job.limits.gpu_memory == 16 * 2**30
+    assert job.model.options["width"] == 6
+
+
+def test_broken_toml_and_missing_file(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[data\n")
+    with pytest.raises(JobError, match="is no TOML"):
+        load_job(broken)
+    with pytest.raises(JobError, match="cannot read job"):
+        load_job(tmp_path / "absent.toml")
+
+
+def test_phases_take_what_they_leave_out_from_the_section(job_path: Path) -> None:
+    text = job_path.read_text() + '\n[[train.phases]]\nname = "head"\ntrainable = "head"\nepochs = 1\n'
+    job_path.write_text(text)
+    (phase,) = load_job(job_path).train.all_phases()
+    assert (phase.name, phase.epochs, phase.lr, phase.trainable) == ("head", 1, 1e-3, ("head",))
+
+
+def test_colours() -> None:
+    assert parse_colour("#ff8000") == parse_colour([255, 128, 0]) == (255, 128, 0)

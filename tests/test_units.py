@@ -1,0 +1,25 @@
+"""Sizes and durations to text and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from outsize.errors import JobError
+from outsize.units import format_bytes, format_pixels, format_seconds, parse_bytes
+
+
+@pytest.mark.parametrize(("text", "size"), [("16GiB", 2**34), ("1.5 GB", 1_500_000_000), ("7", 7), (9, 9)])
+def test_parse_bytes(text: str | int, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["much", "16 GiBs", "-1GiB", ""])
+def test_parse_bytes_refuses(text: str) -> None:
+    with pytest.raises(JobError):
+        parse_bytes(text)
+
+
+def test_formats() -> None:
+    assert (format_bytes(512), format_bytes(1536), format_bytes(2**34)) == ("512 B", "1.5 KiB", "16.0 GiB")
+    assert (format_seconds(0.0042), format_seconds(75), format_seconds(4000)) == ("4.2 ms", "1 min 15 s", "1 h 6 min")
+    assert format_pixels(10000, 800) == "10,000 x 800 px"

@@ -1,0 +1,111 @@
+"""Trains the same job many times, killing each at another moment and resuming it; run by test_resume.
+
+The moments are points in the program, so that every kind is met for sure: a step, a validation, and the write of a
+checkpoint before, amid and after its bytes reach the disk. This process never computes, so its children may fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.export
+import torch.utils.tensorboard  # noqa: F401 - loaded once here instead of in every child
+
+import outsize.infer.validate as validate_module
+import outsize.train.checkpoint as checkpoint_module
+import outsize.train.loop as loop_module
+from outsize.commands.train import train
+from outsize.progress import Reporter
+
+
+def run_child(job: Path, run: Path, mode: str, sabotage: Callable[[], None] | None = None) -> int:
+    """Train in a forked child and return its exit status; negative is the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        torch.set_num_threads(1)
+        if sabotage is not None:
+            sabotage()
+        train(job, overrides=[f"run={run}"], device_name="cpu", mode=mode, reporter=Reporter("quiet"))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def before_call(module: Any, name: str, number: int) -> Callable[[], None]:
+    """Return what makes a child die when it is about to call a function for the nth time."""
+
+    def sabotage() -> None:
+        original, calls = getattr(module, name), iter(range(1, 10**6))
+
+        def dying(*args: Any, **kwargs: Any) -> Any:
+            if next(calls) == number:
+                die()
+            return original(*args, **kwargs)
+
+        setattr(module, name, dying)
+
+    return sabotage
+
+
+def amid_save(number: int) -> Callable[[], None]:
+    """Return what makes a child die when half of the nth checkpoint file is written."""
+
+    def sabotage() -> None:
+        original, calls = checkpoint_module.save_file, iter(range(1, 10**6))
+
+        def dying(tensors: Any, path: Path, **kwargs: Any) -> None:
+            original(tensors, path, **kwargs)
+            if next(calls) == number:
+                os.truncate(path, Path(path).stat().st_size // 2)
+                die()
+
+        checkpoint_module.save_file = dying
+
+    return sabotage
+
+
+MOMENTS: dict[str, Callable[[], None]] = {
+    **{f"step {n}": before_call(loop_module, "_where", n) for n in (1, 2, 4, 6, 7, 9)},
+    **{f"validation, tile {n}": before_call(validate_module, "confusion", n) for n in (1, 5, 14, 20)},
+    **{f"before checkpoint write {n}": before_call(checkpoint_module, "save_file", n) for n in (1, 2, 4, 6)},
+    **{f"amid checkpoint write {n}": amid_save(n) for n in (1, 2, 3, 5, 7)},
+    "before the epoch is closed": before_call(loop_module, "_close_epoch", 2),
+}
+
+
+def main(job: Path, folder: Path) -> None:
+    undisturbed = folder / "undisturbed"
+    outcomes: dict[str, Any] = {"undisturbed": run_child(job, undisturbed, "new")}
+    expected = fingerprint(undisturbed)
+    for number, (name, sabotage) in enumerate(MOMENTS.items()):
+        run = folder / f"killed-{number}"
+        killed = run_child(job, run, "new", sabotage)
+        resumed = run_child(job, run, "resume")
+        found = fingerprint(run)
+        differing = [key for key in expected if found.get(key) != expected[key]]
+        outcomes[name] = {"killed": killed, "resumed": resumed, "differing": differing}
+    print(json.dumps(outcomes))
+
+
+def fingerprint(run: Path) -> dict[str, Any]:
+    """Return what must not differ by one bit: all checkpoint files, and the metrics but for times."""
+    files = {p.name: p.read_bytes().hex() for p in sorted((run / "checkpoints").iterdir())}
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("wait_s", None)
+    return {**files, "metrics": lines}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

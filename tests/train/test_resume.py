@@ -1,0 +1,26 @@
+"""A training killed at any moment and resumed ends with the same bits as one left alone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+_DRIVER = Path(__file__).with_name("resume_driver.py")
+
+
+def test_resumed_trainings_end_with_the_same_bits(job_path: Path, tmp_path: Path) -> None:
+    text = job_path.read_text().replace("levels = 3", "levels = 2")
+    # steps are logged every tenth and saved every third, so that resuming begins in the middle of an epoch
+    job_path.write_text(text.replace("[train]", "[train]\ncheckpoint_steps = 3"))
+    command = [sys.executable, str(_DRIVER), str(job_path), str(tmp_path / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    outcomes = json.loads(done.stdout.splitlines()[-1])
+    assert outcomes.pop("undisturbed") == 0
+    assert len(outcomes) == 20
+    expected = {"killed": -signal.SIGKILL, "resumed": 0, "differing": []}
+    assert {name: outcome for name, outcome in outcomes.items() if outcome != expected} == {}
