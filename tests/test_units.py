@@ -21,5 +21,9 @@ def test_parse_bytes_refuses(text: str) -> None:
 
 def test_formats() -> None:
     assert (format_bytes(512), format_bytes(1536), format_bytes(2**34)) == ("512 B", "1.5 KiB", "16.0 GiB")
-    assert (format_seconds(0.0042), format_seconds(75), format_seconds(4000)) == ("4.2 ms", "1 min 15 s", "1 h 6 min")
+    assert (format_seconds(0.0042), format_seconds(75), format_seconds(4000)) == (
+        "4.2 ms",
+        "1 min 15 s",
+        "1 h 6 min",
+    )
     assert format_pixels(10000, 800) == "10,000 x 800 px"

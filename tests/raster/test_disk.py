@@ -65,10 +65,15 @@ def test_a_full_disk_is_never_silent_and_leaves_nothing(tmp_path):
 def test_replacing_keeps_the_old_file_when_the_new_one_fails(tmp_path):
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with pytest.raises(OutputError), replacing(target) as partial:
-        partial.write_text("half")
-        partial.with_name(partial.name + "-journal").write_text("half")
-        raise OutputError("no")
+
+    def fail():
+        with replacing(target) as partial:
+            partial.write_text("half")
+            partial.with_name(partial.name + "-journal").write_text("half")
+            raise OutputError("no")
+
+    with pytest.raises(OutputError):
+        fail()
     assert target.read_text() == "old"
     with replacing(target) as partial:
         partial.write_text("new")

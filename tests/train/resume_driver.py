@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.export
-import torch.utils.tensorboard  # noqa: F401 - loaded once here instead of in every child
+import torch.utils.tensorboard
 
 import outsize.infer.validate as validate_module
 import outsize.train.checkpoint as checkpoint_module

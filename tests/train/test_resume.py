@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-
 _DRIVER = Path(__file__).with_name("resume_driver.py")
 
 

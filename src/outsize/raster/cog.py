@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
+from outsize.errors import DataError
 from outsize.raster import disk
 from outsize.raster.scene import one_line, open_raster
 
@@ -72,7 +73,11 @@ def make_cog(
 
 def _refuse_incomplete(partial: Path, target: Path) -> None:
     """Look for the end of the last block, which a COG repeats in 4 bytes: GDAL is silent when the disk is full."""
-    with open_raster(os.fspath(partial)) as written:
+    try:
+        written = open_raster(os.fspath(partial))
+    except DataError as error:
+        raise disk.incomplete(target, "a file that cannot be opened again") from error
+    with written:
         rows, cols = written.block_shapes[-1]
         place = f"{(written.width - 1) // cols}_{(written.height - 1) // rows}"
         begin, size = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,6 +41,8 @@ class SceneReader:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._handles: list[DatasetReader] = []
+        self._shared: DatasetReader | None = None
+        self._shared_lock = threading.Lock()
         self._picture: NDArray[Any] | None = None
         self._is_picture = not info.band_indexes
 
@@ -56,6 +60,9 @@ class SceneReader:
             for handle in self._handles:
                 handle.close()
             self._handles.clear()
+            if self._shared is not None:
+                self._shared.close()
+            self._shared = None
             self._local = threading.local()
             self._picture = None
 
@@ -100,13 +107,13 @@ class SceneReader:
         info = self.info
         place = windows.Window(inside.col, inside.row, inside.width, inside.height)
         try:
-            handle = self._handle()
-            handle.read(list(info.band_indexes), window=place, out=part)
-            part_valid[...] = True
-            if info.alpha_index is not None:
-                part_valid &= handle.read(info.alpha_index, window=place) > 0
-            if info.has_mask:
-                part_valid &= handle.read_masks(info.band_indexes[0], window=place) > 0
+            with self._handle() as handle:
+                handle.read(list(info.band_indexes), window=place, out=part)
+                part_valid[...] = True
+                if info.alpha_index is not None:
+                    part_valid &= handle.read(info.alpha_index, window=place) > 0
+                if info.has_mask:
+                    part_valid &= handle.read_masks(info.band_indexes[0], window=place) > 0
         except RasterioError as error:
             raise DataError(
                 explain(
@@ -118,14 +125,26 @@ class SceneReader:
                 )
             ) from error
 
-    def _handle(self) -> DatasetReader:
+    @contextmanager
+    def _handle(self) -> Iterator[DatasetReader]:
+        """Lend a handle: the thread's own, or for a compressed TIFF the common one.
+
+        Halos overlap, so neighbouring windows need the same blocks. Handles do not share decoded blocks: four
+        threads with their own would decode most blocks four times. One handle decodes each once, on all cores.
+        """
+        drivers = (self.info.driver,)
+        if self.info.is_compressed:
+            with self._shared_lock:
+                if self._shared is None:
+                    self._shared = open_raster(self.info.source, drivers, num_threads="ALL_CPUS")
+                yield self._shared
+            return
         handle: DatasetReader | None = getattr(self._local, "handle", None)
         if handle is None:
-            handle = open_raster(self.info.source, (self.info.driver,))
-            self._local.handle = handle
+            handle = self._local.handle = open_raster(self.info.source, drivers)
             with self._lock:
                 self._handles.append(handle)
-        return handle
+        yield handle
 
     def _copy_picture(self, inside: Window, part: NDArray[Any], part_valid: NDArray[np.bool_]) -> None:
         with self._lock:

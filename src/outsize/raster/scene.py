@@ -43,6 +43,7 @@ class SceneInfo:
     band_indexes: tuple[int, ...] = ()  # from 1, in file order, without alpha
     alpha_index: int | None = None
     has_mask: bool = False
+    is_compressed: bool = False  # a TIFF whose blocks are worth decoding once only
 
     @property
     def window(self) -> Window:
@@ -101,7 +102,7 @@ def _describe_picture(path: Path) -> SceneInfo:
     return SceneInfo(path, *size, num_bands, dtype, nodata, names, size, NO_PLACE, alpha_index=alpha)
 
 
-def open_raster(source: str, drivers: tuple[str, ...] | None = None) -> DatasetReader:
+def open_raster(source: str, drivers: tuple[str, ...] | None = None, **options: str) -> DatasetReader:
     """Open a file with GDAL, only as one of `drivers` where they are given."""
     import rasterio
     from rasterio.env import set_gdal_config
@@ -114,7 +115,9 @@ def open_raster(source: str, drivers: tuple[str, ...] | None = None) -> DatasetR
         with warnings.catch_warnings(), rasterio.Env():
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
             # DatasetReader and not rasterio.open: only the former takes several drivers.
-            return DatasetReader(source, driver=None if drivers is None else list(drivers), sharing=False)
+            return DatasetReader(
+                source, driver=None if drivers is None else list(drivers), sharing=False, **options
+            )
     except RasterioIOError as error:
         raise DataError(
             explain(
@@ -162,6 +165,7 @@ def _describe_raster(
             block=opened.block_shapes[kept[0] - 1],
             georef=GeoRef(opened.crs.to_wkt() if opened.crs else None, tuple(opened.transform)[:6]),
             driver=opened.driver,
+            is_compressed=opened.driver == "GTiff" and opened.compression is not None,
             source=source,
             band_indexes=kept,
             alpha_index=alpha,
