@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from outsize.errors import JobError, explain
 from outsize.units import parse_bytes
@@ -20,18 +20,36 @@ def parse_colour(value: object) -> tuple[int, int, int]:
         try:
             red, green, blue = bytes.fromhex(value.removeprefix("#"))
         except ValueError as error:
-            need = 'six hex digits or three numbers, write e.g. "#1f78b4"'
-            raise ValueError(f"colour {value!r} not understood: needed {need}") from error
+            raise ValueError('six hex digits or three numbers, e.g. "#1f78b4"') from error
         return red, green, blue
-    red, green, blue = value  # type: ignore[misc]
-    return int(red), int(green), int(blue)
+    numbers = tuple(value) if isinstance(value, Sequence) else ()
+    if len(numbers) != 3 or any(type(number) is not int or not 0 <= number <= 255 for number in numbers):
+        raise ValueError('three numbers from 0 to 255, or e.g. "#1f78b4"')
+    return numbers
 
 
 def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+def _as_bytes(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError('a number of bytes, or e.g. "16GiB"')
+    return parse_bytes(value)
+
+
+def _checked_name(value: str) -> str:
+    try:
+        name = value.format(stem="stem", name="stem.tif")
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError("a file name in which {stem} or {name} stands for the image's") from error
+    if value in (name, "{name}"):
+        raise ValueError("another file for each image: {stem} or {name} in it, and something besides")
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(gt=0)]
+LabelsName = Annotated[str, AfterValidator(_checked_name)]
 Colour = Annotated[tuple[int, int, int], BeforeValidator(parse_colour)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
@@ -50,6 +68,15 @@ class ClassSpec(_Section):
     colour: Colour = (128, 128, 128)
 
 
+def _checked_classes(classes: tuple[ClassSpec, ...]) -> tuple[ClassSpec, ...]:
+    for key in ("name", "value"):
+        found = [getattr(each, key) for each in classes]
+        twice = sorted({each for each in found if found.count(each) > 1})
+        if twice:
+            raise ValueError(f"one class for each {key}, but {twice[0]!r} is there twice")
+    return classes
+
+
 class DataSection(_Section):
     """Where images and labels are and what they mean."""
 
@@ -57,10 +84,10 @@ class DataSection(_Section):
     train: Strings = Field((), description="image files or patterns, relative to the job file")
     val: Strings = ()
     test: Strings = ()
-    labels: str = Field("{stem}_labels.tif", description="label raster beside each image")
-    ignore_value: int = Field(255, description="label value that is neither learnt nor scored")
+    labels: LabelsName = Field("{stem}_labels.tif", description="label raster, seen from its image")
+    ignore_value: int = Field(255, ge=0, le=255, description="label value that is neither learnt nor scored")
     bands: tuple[str, ...] = Field((), description="names of the bands, in file order")
-    classes: tuple[ClassSpec, ...] = Field(min_length=2)
+    classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=2)
     allow_references: bool = Field(False, description="read VRTs that point outside their folder")
 
 
@@ -187,6 +214,8 @@ def check_job(tree: dict[str, Any], name: str) -> Job:
         return Job.model_validate(tree)
     except ValidationError as error:
         raise JobError(_one_line(error.errors()[0], name)) from None
+    except JobError as error:  # of a size that is not understood
+        raise JobError(f"{name}: {error}") from None
 
 
 def dump_job(job: Job) -> str:
@@ -233,7 +262,7 @@ def _one_line(error: Any, name: str) -> str:
         )
     if error["type"] == "missing":
         return explain(f"key {place!r} is missing in {name}", "nothing", "a value", "add it")
-    found = repr(error["input"])
+    found = " ".join(repr(error["input"]).split())
     message = error["msg"].removeprefix("Value error, ")
     return explain(f"bad value for {place!r} in {name}", found[:80], message, "correct it")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,15 +90,31 @@ def open_run(path: Path) -> RunFolder:
 
 
 @contextmanager
-def write_beside(target: Path) -> Iterator[Path]:
-    """Give a temporary name beside `target`, renamed to it when the block ends well, else removed."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+def leaving_no_empty_folder(folder: Path) -> Iterator[None]:
+    """Where the block fails, remove `folder` and its parents again if they are new and still empty."""
+    new = [each for each in (folder, *folder.parents) if not _is_there(each)]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        yield
+    except BaseException:
+        with suppress(OSError):  # something is in it, or it never came to be
+            for each in new:
+                each.rmdir()
+        raise
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def output_errors(target: Path) -> Iterator[None]:
+    """Turn an operating system's refusal to write `target` into an OutputError."""
+    try:
+        yield
     except OSError as error:
         raise OutputError(
             explain(
@@ -108,9 +124,22 @@ def write_beside(target: Path) -> Iterator[Path]:
                 "free space or choose another folder",
             )
         ) from error
-    finally:
-        if target.parent.is_dir() and os.access(target.parent, os.W_OK):
-            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_beside(target: Path) -> Iterator[Path]:
+    """Give a temporary name beside `target`, renamed to it when the block ends well, else removed."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with leaving_no_empty_folder(target.parent), output_errors(target):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def write_text(target: Path, text: str) -> None:

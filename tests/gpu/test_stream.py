@@ -35,10 +35,11 @@ def _classes(path: Path) -> np.ndarray:
         return reader.read(info.window).pixels[0]
 
 
-def test_gpu_map_equals_cpu_map(tmp_path: Path) -> None:
+def test_gpu_map_equals_cpu_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = draw_scene(tmp_path, "scene", 700, 900, seed=1)
     statistics = ([1000.0] * 4, [500.0] * 4)
     maps = {}
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     for device in ("cpu", "cuda"):
         target = tmp_path / f"{device}.tif"
         limits = {"tile_px": 128}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from outsize.data.scenes import LabelledScene
     from outsize.metrics.confusion import Scores
 
+SPLITS = ("train", "val", "test")
+
 
 def evaluate(run_path: Path, *, split: str, reporter: Reporter) -> dict[str, Any]:
     """Score the maps of one split and leave scores.json and a picture; returns the split's scores."""
@@ -28,6 +30,9 @@ def evaluate(run_path: Path, *, split: str, reporter: Reporter) -> dict[str, Any
 
     run = open_run(run_path)
     job = load_job(run.job)
+    if split not in SPLITS:
+        need = f"one of {', '.join(SPLITS)}"
+        raise JobError(explain(f"no such split of {run.job}", repr(split), need, "choose with --split"))
     patterns = getattr(job.data, split)
     if not patterns:
         need = f"scenes in data.{split}"

@@ -46,6 +46,9 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
 def _training(run: RunFolder) -> str:
     if not run.metrics.exists():
         return "not begun"
-    lines = run.metrics.read_text(encoding="utf-8").splitlines()
+    # a line without its end was being written when the run was killed
+    lines = [
+        line for line in run.metrics.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1] == "\n"
+    ]
     last = json.loads(lines[-1]) if lines else {"epoch": 0, "step": 0}
     return f"epoch {last['epoch']}, step {last['step']}"

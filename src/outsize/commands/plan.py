@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from outsize.commands.naming import naming
 from outsize.job import load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
@@ -15,10 +16,13 @@ from outsize.units import format_bytes
 def plan(job_path: Path, *, overrides: Sequence[str], device_name: str, reporter: Reporter) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
     from outsize.commands.preparing import prepare
+    from outsize.measure.machine import pick_device
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
-    prepared = prepare(job, run, device_name, reporter)
+    pick_device(device_name)
+    with naming(job_path):
+        prepared = prepare(job, run, device_name, reporter)
     for each in (prepared.train_plan, prepared.predict_plan):
         say_plan(each, reporter)
     reporter.say("written", f"written: {run.facts}, {run.plan}")

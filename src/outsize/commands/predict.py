@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.naming import naming
+from outsize.errors import OutputError, explain
 from outsize.job import PredictSection, load_job
 from outsize.progress import Reporter
-from outsize.runs import open_run, write_json
+from outsize.runs import leaving_no_empty_folder, open_run, write_json
 from outsize.units import format_pixels, format_seconds
 
 if TYPE_CHECKING:
@@ -29,25 +31,44 @@ def predict(
     """Predict every scene with the best weights of a run; returns what predict.json lists."""
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
-    from outsize.infer.scene import predict_scene
+    from outsize.measure.machine import pick_device
     from outsize.raster.read import describe
 
     run = open_run(run_path)
     job = load_job(run.job, overrides)
     infos = [describe(path, allow_references=job.data.allow_references) for path in images]
-    ready = load_ready(run.best, job.limits, infos, device_name=device_name, precision=job.train.precision)
     folder = out or run.predictions
+    products = [_products(folder, info, job.predict) for info in infos]
+    _refuse_overwriting(products, infos)
+    pick_device(device_name)
+    with naming(run.job):
+        ready = load_ready(
+            run.best, job.limits, infos, device_name=device_name, precision=job.train.precision
+        )
     for info in infos:  # refuse before the first scene is begun, not after hours
         make_prepare(ready.card.bands, info, ready.card.statistics)
     approximate = {} if ready.plan.exact else _approximation(ready, infos[0], reporter)
+    with leaving_no_empty_folder(folder):
+        return _predict(run.path, ready, list(zip(infos, products, strict=True)), approximate, reporter)
+
+
+def _predict(
+    run_path: Path,
+    ready: Ready,
+    scenes: Sequence[tuple[SceneInfo, Products]],
+    approximate: dict[str, Any],
+    reporter: Reporter,
+) -> list[dict[str, Any]]:
+    from outsize.infer.scene import predict_scene
+
     results = []
-    for info in infos:
+    for info, products in scenes:
         _warn_resolution(ready, info, reporter)
         result = predict_scene(
             ready.model,
             ready.card,
             info,
-            _products(folder, info, job.predict),
+            products,
             tiling=ready.tiling,
             settings=ready.settings,
             weights_id=ready.weights_id,
@@ -55,8 +76,8 @@ def predict(
         )
         results.append({**result, "exact": ready.plan.exact, **approximate})
         _say(result, info, reporter)
-        record = {"run": str(run.path), "plan": ready.plan.as_dict(), "scenes": results}
-        write_json(folder / "predict.json", record)
+        record = {"run": str(run_path), "plan": ready.plan.as_dict(), "scenes": results}
+        write_json(products.map_path.with_name("predict.json"), record)
     return results
 
 
@@ -73,6 +94,24 @@ def _products(folder: Path, info: SceneInfo, section: PredictSection) -> Product
         simplify_m=section.simplify_m,
         overviews=section.overviews,
     )
+
+
+def _refuse_overwriting(products: Sequence[Products], infos: Sequence[SceneInfo]) -> None:
+    """Refuse a map that would take the place of a scene, or of another scene's map."""
+    taken = {info.path.resolve(): info.path for info in infos}
+    for info, each in zip(infos, products, strict=True):
+        for path in each.paths:
+            if path.resolve() in taken:
+                need, remedy = "names of their own for all maps", "choose another --out, or rename the scene"
+                raise OutputError(
+                    explain(
+                        f"{path}, a result of {info.path}, would replace another file",
+                        f"the one of {taken[path.resolve()]}",
+                        need,
+                        remedy,
+                    )
+                )
+        taken |= {path.resolve(): info.path for path in each.paths}
 
 
 def _approximation(ready: Ready, info: SceneInfo, reporter: Reporter) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
 from outsize.errors import RunError, explain
 from outsize.job import Job, dump_job, load_job
 from outsize.progress import Bar, Reporter
-from outsize.runs import RunFolder, open_run, write_text
+from outsize.runs import RunFolder, open_run, output_errors, write_text
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
@@ -26,12 +27,17 @@ def train(
 ) -> RunFolder:
     """Train as a job says; `mode` is "new", "resume" or "overwrite"."""
     from outsize.commands.preparing import prepare
+    from outsize.measure.machine import pick_device
     from outsize.train.checkpoint import load_state, to_device
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
-    resuming = _settle_run(run, job, mode)
-    prepared = prepare(job, run, device_name, reporter)
+    resuming = _resumes(run, job, mode)
+    pick_device(device_name)
+    with naming(job_path):
+        prepared = prepare(job, run, device_name, reporter)
+    if not resuming:
+        _begin(run, job)
     for plan in (prepared.train_plan, prepared.predict_plan):
         say_plan(plan, reporter)
     state = load_state(run.state, prepared.model) if resuming else None
@@ -45,7 +51,7 @@ def train(
     return run
 
 
-def _settle_run(run: RunFolder, job: Job, mode: str) -> bool:
+def _resumes(run: RunFolder, job: Job, mode: str) -> bool:
     """Say whether to resume; refuse to mix a new training with an old one."""
     if mode == "resume" and run.state.exists():
         before = load_job(open_run(run.path).job)
@@ -61,10 +67,15 @@ def _settle_run(run: RunFolder, job: Job, mode: str) -> bool:
     if run.state.exists() and mode == "new":
         remedy = "continue with --resume, start anew with --overwrite, or set another `run` in the job"
         raise RunError(explain(f"run {run.path} exists", "a training in it", "an empty folder", remedy))
-    for old in (run.state, run.metrics, run.best, run.last):
-        old.unlink(missing_ok=True)
-    write_text(run.job, dump_job(job))
     return False
+
+
+def _begin(run: RunFolder, job: Job) -> None:
+    """Clear away an earlier training; only now, when nothing in the job or the data stands in the way."""
+    for old in (run.state, run.metrics, run.best, run.last):
+        with output_errors(old):
+            old.unlink(missing_ok=True)
+    write_text(run.job, dump_job(job))
 
 
 def _fit(job: Job, run: RunFolder, prepared: Prepared, state: Any, reporter: Reporter) -> Position:
@@ -106,7 +117,6 @@ def _fit(job: Job, run: RunFolder, prepared: Prepared, state: Any, reporter: Rep
             return fit(prepared.model, step, recipe, hooks, state)
     finally:
         windows.close()
-        log.close()
 
 
 def _recipe(job: Job, windows: TrainingWindows) -> Recipe:

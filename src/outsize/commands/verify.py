@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.naming import naming
 from outsize.errors import RunError, VerifyError, explain
 from outsize.job import Job, load_job
 from outsize.progress import Reporter
@@ -26,6 +27,7 @@ def verify(
     from outsize.data.scenes import find_images
     from outsize.infer.compare import measure_on_scene
     from outsize.infer.ready import load_ready
+    from outsize.measure.machine import pick_device
     from outsize.raster.read import describe
 
     run = open_run(run_path)
@@ -33,7 +35,9 @@ def verify(
     info = describe(
         find_images(_any_scene(job), job.data.labels)[0], allow_references=job.data.allow_references
     )
-    ready = load_ready(run.best, job.limits, [info], device_name=device_name, precision="fp32")
+    pick_device(device_name)
+    with naming(run.job):
+        ready = load_ready(run.best, job.limits, [info], device_name=device_name, precision="fp32")
     result: dict[str, Any] = {"scene": str(info.path), "exact": ready.plan.exact, "tiled_equals_whole": {}}
     failures = []
     for name, tolerance in TOLERANCES.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -23,10 +23,13 @@ def normalise(images: Tensor, valid: Tensor, statistics: BandStatistics) -> Tens
     images (sample, band, row, column), valid (sample, row, column).
     """
     mean = _per_band(statistics.mean, images.device)
-    scale = _per_band([1.0 / std for std in statistics.std], images.device)
+    scale = _per_band(tuple(1.0 / std for std in statistics.std), images.device)
     # where, not a product: invalid pixels may be NaN, and NaN * 0 is NaN
     return torch.where(valid[:, None], (images.to(torch.float32) - mean) * scale, 0.0)
 
 
-def _per_band(values: Sequence[float], device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)
+# Kept on the device: copying even four numbers there makes the host wait for all work queued before.
+@lru_cache(maxsize=64)
+def _per_band(values: tuple[float, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)

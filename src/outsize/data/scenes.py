@@ -35,7 +35,12 @@ def find_images(patterns: Sequence[str], labels_name: str) -> tuple[Path, ...]:
         images = [match for match in matches if not _is_label(match, labels_name)]
         if not images:
             raise DataError(
-                explain("no image found", f"nothing at {pattern}", "at least one file", "check data.train/val/test")
+                explain(
+                    "no image found",
+                    f"nothing at {pattern}",
+                    "at least one file",
+                    "check data.train/val/test",
+                )
             )
         found.update(dict.fromkeys(images))
     return tuple(found)
@@ -64,7 +69,7 @@ def open_scenes(
 
 def labels_path(image: Path, labels_name: str) -> Path:
     """Return where the labels of an image are."""
-    return image.with_name(labels_name.format(stem=image.stem, name=image.name))
+    return image.parent / labels_name.format(stem=image.stem, name=image.name)
 
 
 def label_table(values: Sequence[int], ignore_value: int) -> NDArray[np.uint8]:
@@ -118,5 +123,5 @@ def _is_pattern(name: str) -> bool:
 
 
 def _is_label(path: Path, labels_name: str) -> bool:
-    before, _, after = labels_name.partition("{stem}")
+    before, _, after = labels_name.replace("{name}", "{stem}").partition("{stem}")
     return path.name.startswith(before) and path.name.endswith(after) and path.name != after

@@ -14,6 +14,7 @@ from outsize.raster.read import SceneInfo, SceneReader
 from outsize.tiles.window import Window
 
 _SIDE_PX = 1024
+_ROUNDING = 1e-12  # share of the squared mean that a variance must pass
 
 
 def measure_bands(scenes: Sequence[SceneInfo], *, num_threads: int, bar: Bar | None = None) -> BandStatistics:
@@ -25,22 +26,24 @@ def measure_bands(scenes: Sequence[SceneInfo], *, num_threads: int, bar: Bar | N
         scene_count, sums, squares = _sum_scene(scene, num_threads, bar)
         if scene_count == 0:
             raise DataError(
-                explain(f"{scene.path} has no valid pixel", "nodata everywhere", "some image", "leave the scene out")
+                explain(
+                    f"{scene.path} has no valid pixel",
+                    "nodata everywhere",
+                    "some image",
+                    "leave the scene out",
+                )
             )
         count, total, total_squares = count + scene_count, total + sums, total_squares + squares
     mean = total / count
     variance = np.maximum(total_squares / count - mean**2, 0.0)
-    # a constant band carries nothing: leave it at 0 after the mean is taken off
-    std = np.where(variance > 0, np.sqrt(variance), 1.0)
+    # a constant band carries nothing: leave it at 0 after the mean is taken off. A spread below the digits of
+    # float32 is that of rounding, and dividing by it would blow rounding up to the size of a signal
+    std = np.where(variance > _ROUNDING * mean**2, np.sqrt(variance), 1.0)
     return BandStatistics(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def _sum_scene(scene: SceneInfo, num_threads: int, bar: Bar | None) -> tuple[int, np.ndarray, np.ndarray]:
-    windows = [
-        Window(row, col, min(_SIDE_PX, scene.height - row), min(_SIDE_PX, scene.width - col))
-        for row in range(0, scene.height, _SIDE_PX)
-        for col in range(0, scene.width, _SIDE_PX)
-    ]
+    windows = windows_of(scene)
     count, sums, squares = 0, np.zeros(scene.num_bands), np.zeros(scene.num_bands)
     with SceneReader(scene) as reader:
 
@@ -57,6 +60,15 @@ def _sum_scene(scene: SceneInfo, num_threads: int, bar: Bar | None) -> tuple[int
     return count, sums, squares
 
 
+def windows_of(scene: SceneInfo) -> list[Window]:
+    """Cut a scene into the windows in which it is read once."""
+    return [
+        Window(row, col, min(_SIDE_PX, scene.height - row), min(_SIDE_PX, scene.width - col))
+        for row in range(0, scene.height, _SIDE_PX)
+        for col in range(0, scene.width, _SIDE_PX)
+    ]
+
+
 def num_windows(scenes: Sequence[SceneInfo]) -> int:
-    """Count the windows that measure_bands reads, for a progress bar."""
+    """Count the windows in which scenes are read once, for a progress bar."""
     return sum(-(-scene.height // _SIDE_PX) * -(-scene.width // _SIDE_PX) for scene in scenes)

@@ -34,6 +34,9 @@ def compare_map(
                 "predict that scene again",
             )
         )
+    if info.dtype != "uint8" or info.num_bands != 1:
+        found, need = f"{info.num_bands} bands of {info.dtype}", "one band of uint8"
+        raise DataError(explain(f"{map_path} is no class map", found, need, "predict that scene again"))
     windows = list(_windows(info.height, info.width))
     total = np.zeros((num_classes, num_classes), np.int64)
     with SceneReader(info) as maps, SceneReader(scene.labels) as labels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from outsize.data.normalise import BandStatistics, normalise
@@ -17,7 +18,8 @@ def make_prepare(bands: Sequence[str], info: SceneInfo, statistics: BandStatisti
     order = band_order(bands, info)
 
     def prepare(images: Tensor, valid: Tensor) -> Tensor:
-        ordered = images if order is None else images[:, list(order)]
+        # cat of views, not indexing with a list, which would copy the list to the device and wait
+        ordered = images if order is None else torch.cat([images[:, band, None] for band in order], dim=1)
         return normalise(ordered, valid, statistics)
 
     return prepare

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
 
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, OutputError, explain
 from outsize.infer.prepare import make_prepare
-from outsize.infer.stream import Settings, TileResult, stream_tiles
+from outsize.infer.stream import Settings, TileResult, Waits, stream_tiles
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
+from outsize.raster import disk
 from outsize.raster.cog import make_cog
 from outsize.raster.read import SceneInfo, SceneReader
 from outsize.raster.vectors import write_polygons
@@ -53,6 +56,13 @@ class Products:
     def probabilities_path(self) -> Path:
         """Raster of one probability per class."""
         return self.map_path.with_name(f"{self.map_path.stem}_probabilities.tif")
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files, the map first."""
+        wanted = ((self.confidence, self.confidence_path), (self.probabilities, self.probabilities_path))
+        rasters = (self.map_path, *(path for is_wanted, path in wanted if is_wanted))
+        return rasters if self.polygons is None else (*rasters, self.polygons)
 
     @property
     def work_folder(self) -> Path:
@@ -90,15 +100,20 @@ def predict_scene(
     )
     try:
         with store:
-            predict_tiles(
+            waits = predict_tiles(
                 model, card, info, tiles, store, wanted=wanted, settings=settings, reporter=reporter
             )
-    except DataError:
-        store.discard()  # the scene itself is bad: nothing here is worth taking up again
+        tiles_s = time.perf_counter() - start_s
+        reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
+        with _staged(products) as staged:
+            summary = _finish(store, info, card, staged, reporter)
+    except (DataError, OutputError):
+        # the scene is bad, or the disk full: leave no half of a result, and no gigabytes out of sight
+        store.discard()
         raise
-    tiles_s = time.perf_counter() - start_s
-    summary = _finish(store, info, card, products, reporter)
     store.discard()
+    if products.polygons is not None:
+        summary["polygons"] = str(products.polygons)
     return {
         "scene": str(info.path),
         "map": str(products.map_path),
@@ -108,6 +123,8 @@ def predict_scene(
         "redundancy": round(redundancy(tiles, info.height, info.width), 4),
         "tiles_s": round(tiles_s, 3),
         "tiles_mpx_per_s": round(info.num_px / tiles_s / 1e6, 2),
+        "waited_for_reads_s": round(waits.reads_s, 3),
+        "waited_for_device_s": round(waits.device_s, 3),
         **summary,
     }
 
@@ -122,13 +139,13 @@ def predict_tiles(
     wanted: Wanted,
     settings: Settings,
     reporter: Reporter,
-) -> None:
+) -> Waits:
     """Fill a store with every core that it lacks; one thread writes while others read and the device computes."""
     todo = [tile for tile in tiles if not store.is_done(tile.index)]
     prepare = make_prepare(card.bands, info, card.statistics)
     decode_tiles = partial(decode, wanted=wanted)
-    num_valid = 0
-    writes: deque[Future[None]] = deque()
+    found_valid, waits = False, Waits()
+    writes: deque[Future[bool]] = deque()
     with (
         SceneReader(info) as reader,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
@@ -136,25 +153,50 @@ def predict_tiles(
     ):
         bar.advance(len(tiles) - len(todo))
         for result in stream_tiles(
-            model, reader, todo, prepare=prepare, decode=decode_tiles, settings=settings
+            model, reader, todo, prepare=prepare, decode=decode_tiles, settings=settings, waits=waits
         ):
-            num_valid += int((result.layers["classes"] != NODATA).any())
             writes.append(writer.submit(_write, store, result))
             if len(writes) > _AHEAD:
-                writes.popleft().result()
+                found_valid |= writes.popleft().result()
             bar.advance()
         for write in writes:
-            write.result()
-    if len(todo) == len(tiles) and num_valid == 0:
+            found_valid |= write.result()
+    if len(todo) == len(tiles) and not found_valid:
         need, remedy = (
             "at least one pixel that is not nodata",
             "give another scene, or correct its nodata value",
         )
         raise DataError(explain(f"{info.path} has nothing to predict", "nodata everywhere", need, remedy))
+    return waits
 
 
-def _write(store: TileStore, result: TileResult) -> None:
+def _write(store: TileStore, result: TileResult) -> bool:
+    """Write one core and say whether it holds any valid pixel."""
     store.write(result.tile.index, result.tile.core, dict(result.layers))
+    return bool((result.layers["classes"] != NODATA).any())
+
+
+@contextmanager
+def _staged(products: Products) -> Iterator[Products]:
+    """Give names in a hidden folder beside the results; all files are moved from there into place, or none is."""
+    folder = products.work_folder / "ready"
+    staged = replace(products, map_path=folder / products.map_path.name)
+    folders = {folder}
+    if products.polygons is not None:
+        # beside its own place, for a file can be renamed within one disk only
+        beside = products.polygons.parent / products.work_folder.name / "ready"
+        staged = replace(staged, polygons=beside / products.polygons.name)
+        folders.add(beside)
+    try:
+        yield staged
+        for made, path in zip(staged.paths, products.paths, strict=True):
+            with disk.disk_errors(path):
+                made.replace(path)
+    finally:
+        for each in folders:
+            shutil.rmtree(each, ignore_errors=True)
+            with suppress(OSError):  # the working rasters are still in it
+                each.parent.rmdir()
 
 
 def _finish(
@@ -162,7 +204,6 @@ def _finish(
 ) -> dict[str, Any]:
     """Make the final files from the finished working rasters; each is made anew if interrupted."""
     start_s = time.perf_counter()
-    reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
     tags = {"scale": f"1/{CONFIDENCE_SCALE}", "classes": ", ".join(each.name for each in card.classes)}
     make_cog(
         store.path("classes"),
@@ -194,7 +235,6 @@ def _finish(
             bar.advance()
         seconds = time.perf_counter() - start_s
         summary |= {
-            "polygons": str(products.polygons),
             "num_polygons": polygons.num_polygons,
             "polygons_s": round(seconds, 3),
             "polygons_mpx_per_s": round(info.num_px / seconds / 1e6, 2),

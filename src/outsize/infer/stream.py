@@ -11,6 +11,7 @@ again only after its results were taken, so memory is a few slots, whatever the 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +29,8 @@ from outsize.tiles.window import Tile, Window
 Decode = Callable[[Tensor, Tensor], Mapping[str, Tensor]]  # logits, valid -> named uint8 tensors
 Prepare = Callable[[Tensor, Tensor], Tensor]  # raw pixels, valid -> network input
 
-_STRIP_ROWS = 256  # rows that one thread reads at a time: several threads share the first window
+_STRIP_ROWS = 1024  # rows that one thread reads at a time: several threads share the first window
+_MAX_THREADS = 8  # more only wait for each other in the raster library
 _SLOTS = {"cpu": 2, "cuda": 4}
 
 
@@ -40,6 +42,14 @@ class Settings:
     device: torch.device
     bf16: bool = False
     num_threads: int = 2
+
+
+@dataclass
+class Waits:
+    """How long the caller's thread waited, and for whom: the slowest part of a prediction shows here."""
+
+    reads_s: float = 0.0
+    device_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,15 +68,17 @@ def stream_tiles(
     prepare: Prepare,
     decode: Decode,
     settings: Settings,
+    waits: Waits | None = None,
 ) -> Iterator[TileResult]:
     """Yield the decoded core of every tile, in order."""
+    waits = waits or Waits()
     batches = deque(tiles[start : start + settings.batch] for start in range(0, len(tiles), settings.batch))
     num_slots = min(_SLOTS[settings.device.type], len(batches))
     free = [_Slot(reader, tiles[0].read, settings) for _ in range(num_slots)]
     filling: deque[tuple[_Slot, Sequence[Tile], list[Future[None]]]] = deque()
     running: deque[tuple[_Slot, Sequence[Tile]]] = deque()
     run = _Runner(model, prepare, decode, settings)
-    with ThreadPoolExecutor(settings.num_threads, thread_name_prefix="read") as pool:
+    with ThreadPoolExecutor(min(settings.num_threads, _MAX_THREADS), thread_name_prefix="read") as pool:
         try:
             while batches or filling or running:
                 while free and batches:
@@ -75,12 +87,19 @@ def stream_tiles(
                 # half of the slots at the device, half being filled
                 if filling and len(running) < max(1, num_slots // 2):
                     slot, batch, reads = filling.popleft()
+                    start_s = time.perf_counter()
                     for read in reads:
                         read.result()
+                    filled_s = time.perf_counter()
                     run(slot, len(batch))
+                    waits.reads_s += filled_s - start_s
+                    waits.device_s += time.perf_counter() - filled_s
                     running.append((slot, batch))
                 else:
                     slot, batch = running.popleft()
+                    start_s = time.perf_counter()
+                    slot.wait()
+                    waits.device_s += time.perf_counter() - start_s
                     yield from slot.results(batch)
                     free.append(slot)
         finally:
@@ -111,23 +130,26 @@ class _Slot:
         futures = []
         for number, tile in enumerate(tiles):
             window = tile.read
-            for row in range(0, window.height, _STRIP_ROWS):
-                rows = min(_STRIP_ROWS, window.height - row)
+            # a compressed file is decoded by threads of its own, which want large pieces
+            step = window.height if reader.info.is_compressed else _STRIP_ROWS
+            for row in range(0, window.height, step):
+                rows = min(step, window.height - row)
                 strip = Window(window.row + row, window.col, rows, window.width)
                 into = images[number, :, row : row + rows], valid[number, row : row + rows]
                 futures.append(pool.submit(reader.read_into, strip, *into))
         return futures
 
-    def results(self, tiles: Sequence[Tile]) -> Iterator[TileResult]:
-        """Wait for the device and cut the cores out."""
+    def wait(self) -> None:
+        """Wait for the device."""
         if self.finished is not None:
             self.finished.synchronize()
+
+    def results(self, tiles: Sequence[Tile]) -> Iterator[TileResult]:
+        """Cut the cores out."""
         for number, tile in enumerate(tiles):
             rows, cols = tile.core.within(tile.read).slices
-            # a copy: the slot is filled anew while the core is still being written
-            cores = {
-                name: layer.numpy()[number, ..., rows, cols].copy() for name, layer in self.layers.items()
-            }
+            # views: each batch has layers of its own, which live as long as somebody holds a core of them
+            cores = {name: layer.numpy()[number, ..., rows, cols] for name, layer in self.layers.items()}
             yield TileResult(tile, cores)
 
 
@@ -151,11 +173,11 @@ class _Runner:
             slot.device_valid[:num_tiles].copy_(slot.valid[:num_tiles], non_blocking=True)
         compute.wait_stream(self._copies)
         layers = self._compute(slot.device_images[:num_tiles], slot.device_valid[:num_tiles])
-        for name, layer in layers.items():
-            if name not in slot.layers:
-                full = (self._settings.batch, *layer.shape[1:])
-                slot.layers[name] = torch.empty(full, dtype=layer.dtype, pin_memory=True)
-            slot.layers[name][:num_tiles].copy_(layer, non_blocking=True)
+        slot.layers = {
+            # page-locked memory that a writer has let go of is used again, by torch's allocator
+            name: torch.empty(layer.shape, dtype=layer.dtype, pin_memory=True).copy_(layer, non_blocking=True)
+            for name, layer in layers.items()
+        }
         slot.finished = compute.record_event()
 
     def _compute(self, images: Tensor, valid: Tensor) -> Mapping[str, Tensor]:

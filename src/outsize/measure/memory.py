@@ -34,9 +34,11 @@ class LiveBytes(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self._count(leaf.untyped_storage())
+        given = _storages((args, kwargs))
+        for storage in _storages(result):
+            # a view of a weight, or a weight changed in place, is nothing new
+            if not any(storage is each for each in given):
+                self._count(storage)
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
@@ -52,6 +54,10 @@ class LiveBytes(TorchDispatchMode):
         self._alive[key] = weakref.ref(storage, forget)
         self.now_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
+
+
+def _storages(values: Any) -> list[torch.UntypedStorage]:
+    return [leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def window_facts(

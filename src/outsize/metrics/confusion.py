@@ -49,10 +49,11 @@ class Scores:
         """Return what scores.json holds; NaN becomes null."""
         weights = _ratio(self._true, self._true.sum())
         present = self._true > 0
+        weighted_iou = float((weights * self.iou)[present].sum()) if present.any() else float("nan")
         table = zip(self.class_names, self.iou, self.accuracy, self.f1, self._true, strict=True)
         return {
             "mean_iou": _number(self.mean_iou),
-            "weighted_iou": _number(float((weights * np.nan_to_num(self.iou))[present].sum())),
+            "weighted_iou": _number(weighted_iou),
             "pixel_accuracy": _number(float(_ratio(self._hits.sum(), self._true.sum()))),
             "mean_accuracy": _number(_mean(self.accuracy)),
             "mean_f1": _number(_mean(self.f1)),

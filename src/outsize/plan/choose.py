@@ -33,7 +33,8 @@ def choose_predict(known: Facts, limits: LimitsSection, scene_px: tuple[int, int
     budget_bytes = _USABLE[kind] * limit_bytes
     tiling_of, why, exact = _tilings(known.halo, limits)
     rejected: list[Rejected] = []
-    for core_px in _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px):
+    candidates = _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px)
+    for core_px in candidates:
         tiling = tiling_of(core_px)
         window_px = window_pixels(tiling, scene_px)
         one_bytes = facts.predict_bytes_per_px * window_px
@@ -57,15 +58,17 @@ def choose_predict(known: Facts, limits: LimitsSection, scene_px: tuple[int, int
             rejected=tuple(rejected),
             tiles=tiling,
         )
-    least = facts.weights_bytes + facts.predict_bytes_per_px * window_pixels(
-        tiling_of(_CORES_PX[-1]), scene_px
+    least_px = window_pixels(tiling_of(candidates[-1]), scene_px)
+    least_bytes = facts.weights_bytes + facts.predict_bytes_per_px * least_px
+    smaller = (
+        "take a smaller model" if limits.tile_px is None else "leave limits.tile_px out to have it planned"
     )
     raise PlanError(
         explain(
             "no tile fits the memory limit",
             format_bytes(limit_bytes),
-            f"at least {format_bytes(least / _USABLE[kind])}",
-            "raise limits.gpu_memory (limits.host_memory on a CPU), or take a smaller model",
+            f"at least {format_bytes(least_bytes / _USABLE[kind])}",
+            f"raise limits.gpu_memory (limits.host_memory on a CPU), or {smaller}",
         )
     )
 
@@ -81,6 +84,8 @@ def choose_train(known: Facts, limits: LimitsSection, *, tile_px: int, batch: in
     if peak_bytes > budget_bytes:
         fits = int((budget_bytes - fixed_bytes) // one_bytes)
         remedy = f"set train.batch = {fits}" if fits >= 1 else "set a smaller train.tile_px"
+        if fixed_bytes >= budget_bytes:
+            remedy = "take a smaller model"  # no window fits beside weights, gradients and optimizer
         raise PlanError(
             explain(
                 f"training {batch} windows of {tile_px} px does not fit",

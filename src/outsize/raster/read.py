@@ -170,15 +170,21 @@ def valid_fraction(info: SceneInfo, *, step_px: int = 2048) -> float:
 
 
 def _holds_data(part: NDArray[Any], info: SceneInfo) -> NDArray[np.bool_]:
+    """Say which pixels are no nodata; band by band, for an array of all comparisons would cost as much as reading."""
     nodata = info.nodata
     assert nodata is not None
-    if math.isnan(nodata):
-        holds: NDArray[np.bool_] = ~np.isnan(part)
-    else:
-        holds = part != part.dtype.type(nodata)
     every_band_must_be_nodata = nodata == 0 or info.dtype == "uint8"
-    join = np.logical_or if every_band_must_be_nodata else np.logical_and
-    return np.asarray(join.reduce(holds, axis=0))
+    holds: NDArray[np.bool_] | None = None
+    for band in part:
+        here = ~np.isnan(band) if math.isnan(nodata) else band != band.dtype.type(nodata)
+        if holds is None:
+            holds = here
+        elif every_band_must_be_nodata:
+            holds |= here
+        else:
+            holds &= here
+    assert holds is not None
+    return holds
 
 
 def _refuse_not_finite(part: NDArray[Any], info: SceneInfo, inside: Window) -> None:

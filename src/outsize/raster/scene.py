@@ -89,6 +89,8 @@ def _refuse_no_file(path: Path) -> None:
         found, remedy = "no such file", "check the path"
     elif path.stat().st_size == 0:
         found, remedy = "an empty file of 0 bytes", "copy it again from its source"
+    elif not os.access(path, os.R_OK):
+        found, remedy = "no permission to read it", "change its permissions"
     else:
         return
     raise DataError(explain(f"{path} cannot be read", found, "an image file", remedy))

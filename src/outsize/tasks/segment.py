@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,14 @@ def decode(logits: Tensor, valid: Tensor, wanted: Wanted) -> dict[str, Tensor]:
 def _values(winner: Tensor, class_values: tuple[int, ...]) -> Tensor:
     if class_values == tuple(range(len(class_values))):
         return winner.to(torch.uint8)
-    return torch.tensor(class_values, dtype=torch.uint8, device=winner.device)[winner]
+    return _table(class_values, winner.device)[winner]
+
+
+@lru_cache(maxsize=16)
+def _table(class_values: tuple[int, ...], device: torch.device) -> Tensor:
+    """Keep the table on the device: copying it there anew would make the host wait for all queued work."""
+    with torch.inference_mode(False):
+        return torch.tensor(class_values, dtype=torch.uint8, device=device)
 
 
 def _masked(values: Tensor, valid: Tensor) -> Tensor:

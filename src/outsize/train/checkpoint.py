@@ -61,7 +61,12 @@ def load_checkpoint(path: Path) -> tuple[nn.Module, Card]:
     if "card" not in header:
         remedy = "name a checkpoint that `outsize train` wrote"
         raise ModelError(explain(f"{path} has no card", "weights alone", "a card in its header", remedy))
-    card = _card_from(json.loads(header["card"]))
+    try:
+        card = _card_from(json.loads(header["card"]))
+    except (ValueError, KeyError, TypeError) as error:  # pydantic's and JSON's errors are ValueErrors
+        need, remedy = "the card that `outsize train` writes", "take another checkpoint or train again"
+        found = " ".join(str(error).split())
+        raise ModelError(explain(f"card of {path} cannot be read", found, need, remedy)) from error
     model = card.build()
     _fill(model, tensors, path)
     return model, card
@@ -80,6 +85,9 @@ def load_state(path: Path, model: nn.Module) -> tuple[dict[str, Tensor], dict[st
     """Fill in the model's weights and return the optimizer's tensors and the position."""
     tensors, header = _load(path)
     _fill(model, _under("model.", tensors), path)
+    if "position" not in header:
+        remedy = "train with --overwrite"
+        raise RunError(explain(f"{path} is no training state", "no position", "a position", remedy))
     return _under("optimizer.", tensors), json.loads(header["position"])
 
 

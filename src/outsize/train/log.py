@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from outsize.runs import write_text
+from outsize.runs import output_errors, write_text
 
 LOG_STEPS = 10  # reading a loss makes a GPU wait, so not every step
 
@@ -18,25 +20,18 @@ class TrainingLog:
     """Appends lines while a training runs; opened at a step, it drops what an interrupted run logged after it."""
 
     def __init__(self, metrics: Path, events: Path, from_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
         self._path = metrics
         self._keep_until(from_step)
-        self._writer = SummaryWriter(str(events), purge_step=from_step or None)
+        self._events = _Events(events, from_step)
 
     def line(self, record: Mapping[str, Any]) -> None:
         """Log one record; of the records of steps only each tenth."""
         if record["kind"] == "step" and record["step"] % LOG_STEPS:
             return
         plain = {name: _plain(value) for name, value in record.items()}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain) + "\n")
-        for name, value in _scalars(plain):
-            self._writer.add_scalar(f"{plain['kind']}/{name}", value, plain["step"])
-
-    def close(self) -> None:
-        """Flush TensorBoard's file."""
-        self._writer.close()
+        _append(self._path, (json.dumps(plain) + "\n").encode())
+        scalars = {f"{plain['kind']}/{name}": value for name, value in _scalars(plain)}
+        self._events.add(plain["step"], scalars)
 
     def _keep_until(self, step: int) -> None:
         if not self._path.exists():
@@ -50,6 +45,56 @@ class TrainingLog:
             if record["step"] <= step:
                 kept.append(line + "\n")
         write_text(self._path, "".join(kept))
+
+
+class _Events:
+    """A TensorBoard event file of scalars.
+
+    Written here and now: torch's SummaryWriter writes from a thread of its own, which tells of a full disk minutes
+    late and with a traceback.
+    """
+
+    def __init__(self, folder: Path, from_step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        # viewers find the file by this name, and read files in the order of their times
+        self._path = folder / f"events.out.tfevents.{time.time():.6f}.{os.getpid()}.outsize"
+        with output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if from_step:  # what an interrupted run logged beyond this step is to be hidden
+            start = SessionLog(status=SessionLog.START)
+            self._write(Event(wall_time=time.time(), step=from_step, session_log=start))
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Log named numbers at a step."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def _write(self, event: Any) -> None:
+        from io import BytesIO
+
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        record = BytesIO()
+        RecordWriter(record).write(event.SerializeToString())
+        _append(self._path, record.getvalue())
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Add to the end of a file all of `data` or, where the disk is full, nothing."""
+    with output_errors(path), path.open("ab", buffering=0) as file:
+        size_bytes = file.tell()
+        try:
+            if file.write(data) != len(data):
+                file.write(data[-1:])  # a nearly full disk takes a part; asked again, it says why
+                raise OSError("only a part was written")
+        except OSError:
+            file.truncate(size_bytes)
+            raise
 
 
 def _plain(value: Any) -> Any:

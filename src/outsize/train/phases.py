@@ -49,6 +49,13 @@ class TrainPhase:
 
 def set_trainable(model: nn.Module, prefixes: Sequence[str]) -> None:
     """Train the parameters whose names begin with one of the prefixes, or all where there is none."""
+    check_trainable(model, prefixes)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not prefixes or name.startswith(tuple(prefixes)))
+
+
+def check_trainable(model: nn.Module, prefixes: Sequence[str]) -> None:
+    """Refuse a prefix that no parameter's name begins with."""
     names = [name for name, _ in model.named_parameters()]
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name in names):
@@ -57,5 +64,3 @@ def set_trainable(model: nn.Module, prefixes: Sequence[str]) -> None:
             raise JobError(
                 explain("train.phases.trainable matches nothing", repr(prefix), need, "correct it")
             )
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not prefixes or name.startswith(tuple(prefixes)))

@@ -1,0 +1,122 @@
+"""The command line as a user meets it: a process with its exit code, what it printed, and what it left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    def refused(self, *parts: str) -> str:
+        """Assert a one-line refusal that names all `parts`, and return it."""
+        lines = self.err.splitlines()
+        assert self.code == 2, (self.code, self.err, self.out)
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("outsize: ")
+        assert ": found " in lines[0]
+        assert ", needed " in lines[0]
+        assert "; " in lines[0].partition(", needed ")[2]
+        for part in parts:
+            assert part in lines[0], (part, lines[0])
+        return lines[0]
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Run a command line; keywords are those of forker.py."""
+    folder = tmp_path_factory.mktemp("streams")
+    out, err = folder / "out", folder / "err"
+    command = [sys.executable, str(Path(__file__).with_name("forker.py"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forker:
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+
+        def run_one(*args: str | Path, **how: object) -> Outcome:
+            request = {"args": [str(each) for each in args], "out": str(out), "err": str(err), **how}
+            forker.stdin.write(json.dumps(request) + "\n")
+            forker.stdin.flush()
+            code = int(forker.stdout.readline())
+            return Outcome(code, out.read_text(), err.read_text())
+
+        yield run_one
+        forker.stdin.close()
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Everything under a folder: names, and a digest of each file."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture
+def unchanged(tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Call it when everything is laid out: nothing in the test's folder may differ at its end."""
+    before: dict[str, str] = {}
+    yield lambda: before.update(contents(tmp_path))
+    assert before, "never called"
+    assert contents(tmp_path) == before
+
+
+@pytest.fixture
+def copied_run(tmp_path: Path, trained_run: Path) -> Path:
+    """A trained run that the test may harm."""
+    return Path(shutil.copytree(trained_run, tmp_path / "copied"))
+
+
+@pytest.fixture
+def scene(scenes: Path) -> Path:
+    """A good scene."""
+    return scenes / "test-2.tif"
+
+
+@pytest.fixture
+def own_scenes(tmp_path: Path, scenes: Path) -> Path:
+    """Scenes that the test may spoil."""
+    return Path(shutil.copytree(scenes, tmp_path / "scenes"))
+
+
+@pytest.fixture
+def own_job(tmp_path: Path, own_scenes: Path, trained_run: Path) -> Path:
+    """A job on the test's own scenes, not yet run."""
+    text = (trained_run.parent / "job.toml").read_text()
+    text = text.replace(str(trained_run), str(tmp_path / "run"))
+    (tmp_path / "job.toml").write_text(re.sub(r'\[".*/(\w+-\*.tif)"\]', rf'["{own_scenes}/\1"]', text))
+    return tmp_path / "job.toml"
+
+
+@pytest.fixture(scope="session")
+def predicted_run(
+    trained_run: Path, tmp_path_factory: pytest.TempPathFactory, run: Run, scenes: Path
+) -> Path:
+    """A trained run with a map of its test scene."""
+    folder = Path(shutil.copytree(trained_run, tmp_path_factory.mktemp("predicted") / "run"))
+    assert run("predict", folder, scenes / "test-2.tif").code == 0
+    return folder
+
+
+@pytest.fixture
+def own_run(tmp_path: Path, own_scenes: Path, predicted_run: Path) -> Path:
+    """A trained run with a map, whose job names the test's own scenes."""
+    folder = Path(shutil.copytree(predicted_run, tmp_path / "own"))
+    text = (folder / "job.toml").read_text()
+    (folder / "job.toml").write_text(re.sub(r'".*/(\w+-\*.tif)"', rf'"{own_scenes}/\1"', text))
+    return folder

@@ -1,0 +1,66 @@
+"""Runs `outsize` command lines in processes of their own that start at once: libraries are loaded before the fork.
+
+Reads one request per line from stdin (JSON: args, out, err, and optionally limit_bytes, unprivileged,
+kill_after_tiles) and answers with the exit code, or minus the signal that ended the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+import tensorboard.compat.proto.event_pb2
+import tensorboard.summary.writer.record_writer  # noqa: F401
+import torch
+
+from outsize import cli
+from outsize.raster.write import TileStore
+
+
+def drop_privileges() -> None:
+    """Give up the right of root to write where file modes forbid it."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3 of the interface, this process
+    nothing = (ctypes.c_uint32 * 6)()
+    if ctypes.CDLL(None, use_errno=True).capset(header, nothing) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def kill_after(num_tiles: int) -> None:
+    """Have this process killed as it begins to write one tile more than `num_tiles`."""
+    write, num_written = TileStore.write, 0
+
+    def write_or_die(store: TileStore, *args: Any) -> None:
+        nonlocal num_written
+        if num_written == num_tiles:
+            os.kill(os.getpid(), signal.SIGKILL)
+        num_written += 1
+        write(store, *args)
+
+    TileStore.write = write_or_die  # type: ignore[method-assign]
+
+
+def child(request: dict[str, Any]) -> None:
+    for stream, path in ((1, request["out"]), (2, request["err"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    if request.get("kill_after_tiles") is not None:
+        kill_after(request["kill_after_tiles"])
+    if request.get("limit_bytes") is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit_bytes"],) * 2)
+    if request.get("unprivileged"):
+        drop_privileges()
+    torch.set_num_threads(1)
+    sys.argv = ["outsize", *request["args"]]
+    cli.main()
+
+
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        child(json.loads(line))
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)

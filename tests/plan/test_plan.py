@@ -1,0 +1,44 @@
+"""A plan survives its JSON form whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from outsize.plan.plan import Plan, Rejected, Tiling, plan_from_dict
+from outsize.tiles.grid import cover
+from outsize.tiles.halo import Reach
+
+TILING = Tiling(256, (32, 48), (16, 64), 16)
+
+
+@pytest.mark.parametrize("tiles", [TILING, None])
+def test_json_round_trip(tiles: Tiling | None) -> None:
+    plan = Plan(
+        purpose="predict",
+        batch=3,
+        limit_bytes=2**34,
+        peak_bytes=2**33,
+        exact=False,
+        why=("because", "and because"),
+        rejected=(Rejected("core 2048 px", "needs 9 GiB"),),
+        tiles=tiles,
+        micro_batches=2,
+    )
+    assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
+
+
+def test_every_strategy_has_its_place_in_the_form() -> None:
+    plan = Plan(purpose="train", batch=1, limit_bytes=1, peak_bytes=1, exact=True, why=())
+    form = plan.as_dict()
+    strategies = {"tiles", "micro_batches", "recompute", "swap", "pipeline", "replicate", "compile"}
+    assert {name for name in strategies if form[name] is None} == strategies
+    assert {"why", "rejected", "exact"} <= form.keys()
+
+
+def test_a_tiling_gives_the_grid_its_halo_by_axis() -> None:
+    halo = TILING.halo
+    assert (halo.rows, halo.cols, halo.stride_px) == (Reach(32, 16), Reach(48, 64), 16)
+    read = cover(2000, 2000, TILING.core_px, halo)[20].read
+    assert (read.height, read.width) == (32 + 256 + 16, 48 + 256 + 64)

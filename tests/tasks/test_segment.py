@@ -1,0 +1,90 @@
+"""Segmentation: logits to bytes, labels to totals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from outsize.data.normalise import BandStatistics
+from outsize.data.sample import IGNORE, Batch
+from outsize.tasks import TASKS
+from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, Wanted, count_terms, decode, make_loss_terms
+
+
+def _logits(num_classes: int = 3) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(2, num_classes, 6, 7, generator=generator)
+
+
+def _valid() -> torch.Tensor:
+    valid = torch.ones(2, 6, 7, dtype=torch.bool)
+    valid[0, 1, 2] = valid[1, :, 6] = False
+    return valid
+
+
+@pytest.mark.parametrize("values", [(0, 1, 2), (7, 0, 254)])
+@pytest.mark.parametrize("confidence", [False, True])
+def test_classes_are_written_as_their_values(values: tuple[int, ...], confidence: bool) -> None:
+    logits, valid = _logits(), _valid()
+    classes = decode(logits, valid, Wanted(values, confidence=confidence))["classes"]
+    expected = np.where(valid, np.array(values)[logits.argmax(1)], NODATA)
+    assert classes.dtype == torch.uint8
+    np.testing.assert_array_equal(classes, expected)
+
+
+def test_only_what_is_wanted_is_made() -> None:
+    logits, valid = _logits(), _valid()
+    assert set(decode(logits, valid, Wanted((0, 1, 2)))) == {"classes"}
+    assert set(decode(logits, valid, Wanted((0, 1, 2), confidence=True))) == {"classes", "confidence"}
+
+
+def test_shares_are_scaled_and_masked() -> None:
+    logits, valid = _logits(), _valid()
+    layers = decode(logits, valid, Wanted((0, 1, 2), confidence=True, probabilities=True))
+    shares = logits.softmax(1)
+    confidence, probabilities = layers["confidence"], layers["probabilities"]
+    assert confidence.dtype == probabilities.dtype == torch.uint8
+    assert probabilities.shape == logits.shape
+    assert (confidence[~valid] == NODATA).all()
+    assert (probabilities.movedim(1, -1)[~valid] == NODATA).all()
+    error = confidence[valid].float() / CONFIDENCE_SCALE - shares.amax(1)[valid]
+    assert error.abs().max() <= 0.5 / CONFIDENCE_SCALE + 1e-6
+    sums = probabilities.int().sum(1)[valid]
+    assert (sums - CONFIDENCE_SCALE).abs().max() <= 2  # each of three bands is rounded on its own
+    np.testing.assert_array_equal(probabilities.amax(1)[valid], confidence[valid])
+
+
+def test_certainty_is_not_taken_for_nodata() -> None:
+    logits = torch.tensor([100.0, 0.0]).view(1, 2, 1, 1)
+    confidence = decode(logits, torch.ones(1, 1, 1, dtype=torch.bool), Wanted((0, 1), confidence=True))
+    assert int(confidence["confidence"]) == CONFIDENCE_SCALE < NODATA
+
+
+def test_totals_never_divide_by_nothing() -> None:
+    labels = torch.full((2, 3, 3), IGNORE, dtype=torch.uint8)
+    assert count_terms("cross_entropy", labels) == {"cross_entropy": 1.0}
+    labels[0, 0, :2] = 1
+    assert count_terms("cross_entropy", labels) == {"cross_entropy": 2.0}
+
+
+def test_the_model_is_fed_normalised_pixels() -> None:
+    seen = []
+
+    class Spy(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen.append(images)
+            return images
+
+    images = torch.full((1, 2, 3, 3), 14, dtype=torch.uint8)
+    valid = torch.ones(1, 3, 3, dtype=torch.bool)
+    valid[0, 0, 0] = False
+    batch = Batch(images, valid, torch.zeros(1, 3, 3, dtype=torch.uint8), {"cross_entropy": 9.0})
+    terms = make_loss_terms("cross_entropy", BandStatistics((10.0, 4.0), (2.0, 5.0)))(Spy(), batch)
+    assert set(terms) == {"cross_entropy"}
+    assert seen[0][0, :, 1, 1].tolist() == [2.0, 2.0]
+    assert seen[0][0, :, 0, 0].tolist() == [0.0, 0.0]
+
+
+def test_the_task_is_known_by_name() -> None:
+    assert TASKS["segment"].decode is decode

@@ -1,0 +1,153 @@
+"""The loop over phases with a toy model and stand-ins for all it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from outsize.data.sample import Batch
+from outsize.train.loop import Hooks, Position, Recipe, fit
+from outsize.train.phases import Schedule, TrainPhase
+
+STEPS = 4
+PHASES = (TrainPhase("head", 2, 0.1, trainable=("1",)), TrainPhase("all", 3, 0.01))
+
+
+class Killed(Exception):
+    """Stands in for a signal."""
+
+
+@dataclass
+class Bench:
+    """Stand-ins that write down what happens to them."""
+
+    scores: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5)
+    die_at: int | None = None  # total steps
+    lines: list[Mapping[str, Any]] = field(default_factory=list)
+    states: list[tuple[dict[str, Tensor], dict[str, Any], dict[str, Tensor]]] = field(default_factory=list)
+    epochs: list[tuple[Position, bool]] = field(default_factory=list)
+    modes: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1), nn.Dropout(0.5))
+
+    def step(self, batch: Batch, *, last: bool) -> dict[str, Tensor]:
+        assert last
+        self.modes.append(self.model.training)
+        loss = self.model(batch.images).square().mean()
+        loss.backward()
+        return {"loss": loss.detach()}
+
+    def batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
+        for step in range(first_step, STEPS):
+            generator = torch.Generator().manual_seed(epoch * 100 + step)
+            empty = torch.zeros(1)
+            yield Batch(torch.randn(8, 3, generator=generator), empty, empty, {"loss": 1.0})
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        assert not model.training
+        return {"mean_iou": self.scores[len(self.lines_of("epoch"))]}
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        self.lines.append(line)
+        if line["kind"] == "step" and line["step"] == self.die_at:
+            raise Killed
+
+    def save_state(self, optimizer: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
+        weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.states.append(({k: v.clone() for k, v in optimizer.items()}, dict(position), weights))
+
+    def lines_of(self, kind: str) -> list[Mapping[str, Any]]:
+        return [line for line in self.lines if line["kind"] == kind]
+
+    def fit(self, resume: Any = None, **changes: Any) -> Position:
+        recipe = {
+            "phases": PHASES,
+            "schedule": Schedule("constant"),
+            "optimizer": "adamw",
+            "momentum": 0.9,
+            "weight_decay": 0.01,
+            "steps_per_epoch": STEPS,
+            "seed": 5,
+            "checkpoint_steps": 3,
+        }
+        hooks = Hooks(
+            self.batches, self.validate, self.log, self.save_state, lambda *end: self.epochs.append(end)
+        )
+        return fit(self.model, self.step, Recipe(**{**recipe, **changes}), hooks, resume)
+
+
+def test_phases_run_in_order_each_with_its_rate_and_what_trains() -> None:
+    bench = Bench()
+    before = bench.model[0].weight.clone()
+    changed = []
+    original = bench.save_state
+
+    def watch(optimizer: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
+        changed.append((position["phase"], not torch.equal(bench.model[0].weight, before)))
+        original(optimizer, position)
+
+    bench.save_state = watch  # type: ignore[method-assign]
+    end = bench.fit()
+    assert [line["lr"] for line in bench.lines_of("step")] == [0.1] * 2 * STEPS + [0.01] * 3 * STEPS
+    assert {changed_here for phase, changed_here in changed if phase == 0} == {False}
+    assert {changed_here for phase, changed_here in changed if phase == 1} == {True}
+    assert [line["epoch"] for line in bench.lines_of("epoch")] == [1, 2, 3, 4, 5]
+    assert (end.phase, end.total_epochs, end.total_steps, end.stopped) == (2, 5, 5 * STEPS, False)
+    assert all(bench.modes)
+
+
+def test_the_best_epoch_is_marked() -> None:
+    bench = Bench(scores=(0.3, 0.2, 0.5, 0.5, 0.1))
+    end = bench.fit()
+    assert [better for _, better in bench.epochs] == [True, False, True, False, False]
+    assert (end.best_score, end.best_epoch) == (0.5, 2)
+
+
+@pytest.mark.parametrize(("patience", "num_epochs"), [(1, 2), (2, 5), (3, 5)])
+def test_early_stopping_waits_as_long_as_asked(patience: int, num_epochs: int) -> None:
+    bench = Bench(scores=(0.3, 0.2, 0.4, 0.3, 0.2))
+    end = bench.fit(early_stop_epochs=patience)
+    assert end.total_epochs == num_epochs
+    assert end.stopped == (patience < 3)
+
+
+def test_a_stopped_training_stays_stopped_when_resumed() -> None:
+    bench = Bench(scores=(0.3, 0.2))
+    bench.fit(early_stop_epochs=1)
+    optimizer, position, _ = bench.states[-1]
+    again = Bench()
+    end = again.fit((optimizer, position), early_stop_epochs=1)
+    assert end.stopped
+    assert again.lines == []
+
+
+@pytest.mark.parametrize("die_at", [1, 3, 4, 7, 8, 9, 13, 20])
+def test_resumed_equals_uninterrupted(die_at: int) -> None:
+    """Also over the border of two phases, after eight steps; dropout draws the same."""
+    whole = Bench()
+    expected = whole.fit()
+    killed = Bench(die_at=die_at)
+    with pytest.raises(Killed):
+        killed.fit()
+    resumed = Bench()
+    state = None
+    if killed.states:
+        optimizer, position, weights = killed.states[-1]
+        resumed.model.load_state_dict(weights)
+        resumed.lines = [line for line in killed.lines if line["step"] <= position["total_steps"]]
+        state = (optimizer, position)
+    assert resumed.fit(state) == expected
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], value), name
+    assert _figures(resumed.lines) == _figures(whole.lines)
+
+
+def _figures(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in line.items() if name != "wait_s"} for line in lines]
