@@ -147,6 +147,7 @@ def main() -> None:
     except OutsizeError as error:
         sys.stderr.write(f"outsize: {error}\n")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("outsize: interrupted\n")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # typer's answer to Ctrl-C, which comes without a word
+            sys.stderr.write("outsize: interrupted\n")
+        raise

@@ -218,6 +218,15 @@ def check_job(tree: dict[str, Any], name: str) -> Job:
         raise JobError(f"{name}: {error}") from None
 
 
+def check_limits(tree: dict[str, Any], name: str) -> LimitsSection:
+    """Check a section `limits` that comes without a job."""
+    try:
+        return LimitsSection.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise JobError(_one_line({**first, "loc": ("limits", *first["loc"])}, name)) from None
+
+
 def dump_job(job: Job) -> str:
     """Write a job as TOML, defaults included."""
     import tomli_w

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -44,7 +45,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("streams")
     out, err = folder / "out", folder / "err"
     command = [sys.executable, str(Path(__file__).with_name("forker.py"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forker:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=one_thread, text=True, **pipes) as forker:
         assert forker.stdin is not None
         assert forker.stdout is not None
 

@@ -7,6 +7,7 @@ kill_after_tiles) and answers with the exit code, or minus the signal that ended
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -16,9 +17,10 @@ from typing import Any
 
 import tensorboard.compat.proto.event_pb2
 import tensorboard.summary.writer.record_writer  # noqa: F401
-import torch
 
 from outsize import cli
+from outsize.measure.trace import example_shape, trace
+from outsize.models import build_model
 from outsize.raster.write import TileStore
 
 
@@ -53,14 +55,26 @@ def child(request: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit_bytes"],) * 2)
     if request.get("unprivileged"):
         drop_privileges()
-    torch.set_num_threads(1)
     sys.argv = ["outsize", *request["args"]]
-    cli.main()
+    code: Any = 0
+    try:
+        cli.main()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:  # noqa: BLE001 (what a user would see as a traceback)
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)  # taking down a whole torch would take a second
 
 
+# reading a graph loads much of torch: once here, not in each process
+trace(build_model("unet", num_classes=2, in_channels=1, levels=2, width=2), example_shape(1))
+gc.freeze()  # else the first collection in a child copies all of the parent's memory
 for line in sys.stdin:
     pid = os.fork()
     if pid == 0:
         child(json.loads(line))
-        sys.exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+os._exit(0)

@@ -37,9 +37,7 @@ def test_against_numpy_over_several_scenes(write_raster: WriteRaster) -> None:
 
 def test_the_nodata_value_changes_nothing(write_raster: WriteRaster) -> None:
     found = [
-        measure_bands(
-            [describe(write_raster(f"{nodata}.tif", _scene(nodata), nodata=nodata))], num_threads=1
-        )
+        measure_bands([describe(write_raster(f"{nodata}.tif", _scene(nodata), nodata=nodata))], num_threads=1)
         for nodata in (0, 65535)
     ]
     assert found[0] == found[1]

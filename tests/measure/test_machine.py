@@ -43,7 +43,9 @@ def test_facts_of_the_host() -> None:
     found = look_at_machine(torch.device("cpu"))
     assert found.device == "cpu"
     assert found.name
-    assert 0 < found.free_bytes == found.host_free_bytes <= found.memory_bytes == psutil.virtual_memory().total
+    assert (
+        0 < found.free_bytes == found.host_free_bytes <= found.memory_bytes == psutil.virtual_memory().total
+    )
     assert 1 <= found.num_cores == num_cores() <= (os.cpu_count() or 1)
 
 

@@ -73,6 +73,14 @@ def test_adamw_keeps_two_tensors_beside_each_weight_that_trains() -> None:
     assert facts.optimizer_bytes == 4 * (3 * 6 + 3) * 3
 
 
+def test_a_frozen_model_is_counted_too() -> None:
+    facts = window_facts(
+        _net().requires_grad_(False), 2, window_px=16, optimizer="adamw", device=CPU, bf16=False
+    )
+    assert facts.optimizer_bytes == 0
+    assert facts.train_bytes_per_px == facts.predict_bytes_per_px == 4 * (2 + 6 + 6)
+
+
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_peaks_of_a_unet_grow_with_the_pixels(norm: str) -> None:
     model = build_model("unet", num_classes=4, in_channels=3, levels=3, width=4, norm=norm)

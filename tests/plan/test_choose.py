@@ -135,7 +135,7 @@ def test_a_limit_below_the_weights_says_what_is_needed() -> None:
 
 
 def test_an_asked_tile_that_does_not_fit_names_its_own_need() -> None:
-    with pytest.raises(PlanError, match="limits.tile_px") as caught:
+    with pytest.raises(PlanError, match=r"leave limits\.tile_px out") as caught:
         choose_predict(facts(), limits(100 * MIB, tile_px=1024), (5000, 5000))
     needed = float(re.search(r"at least ([\d.]+) MiB", str(caught.value))[1])  # type: ignore[index]
     assert needed > 100

@@ -10,10 +10,10 @@ from typing import Any
 from torch import nn
 
 from outsize.data.normalise import BandStatistics
-from outsize.errors import ModelError, explain
+from outsize.errors import ModelError, OutputError, explain
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
-from outsize.job import ClassSpec, LimitsSection, load_job, parse_colour
+from outsize.job import ClassSpec, LimitsSection, check_limits, load_job, parse_colour
 from outsize.progress import Reporter
 from outsize.raster.read import SceneInfo, describe
 from outsize.runs import open_run
@@ -48,28 +48,42 @@ def predict(
 
     `model` is a run folder, or any module from (sample, band, row, column) to as many logits per pixel as there are
     classes; a module is fed (pixels - mean) / std with `statistics` = (mean, std) per band, or plain pixels. `limits`
-    are the keys of a job's section of that name: gpu_memory, host_memory, tile_px, halo_px, allow_approximate.
+    are the keys of a job's section of that name: gpu_memory, host_memory, tile_px, halo_px, allow_approximate. A module
+    stays on the device it ran on, in the mode (training or evaluation) it was given in.
     """
     info = describe(scene)
-    bounds = LimitsSection(**(limits or {}))
-    if isinstance(model, nn.Module):
-        card = _card_of(model, info, statistics)
-        ready = make_ready(
-            model, card, bounds, [info], device_name=device, precision=precision, weights_id=uuid.uuid4().hex
-        )
-    else:
+    results = [Path(each) for each in (target, polygons) if each is not None]
+    _refuse_overwriting(info, results)
+    bounds = check_limits(limits or {}, "outsize.predict")
+    if not isinstance(model, nn.Module):
         run = open_run(Path(model))
-        ready = load_ready(
-            run.best,
-            bounds if limits else load_job(run.job).limits,
-            [info],
-            device_name=device,
-            precision=precision,
-        )
-    return _predict(ready, info, Path(target), None if polygons is None else Path(polygons))
+        bounds = bounds if limits else load_job(run.job).limits
+        ready = load_ready(run.best, bounds, [info], device_name=device, precision=precision)
+        return _predict(ready, info, *results)
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        ready = _ready_module(model, info, statistics, bounds, device, precision)
+        return _predict(ready, info, *results)
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
-def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None) -> dict[str, Any]:
+def _ready_module(
+    model: nn.Module,
+    info: SceneInfo,
+    statistics: tuple[Sequence[float], Sequence[float]] | None,
+    bounds: LimitsSection,
+    device: str,
+    precision: str,
+) -> Ready:
+    card = _card_of(model, info, statistics)
+    return make_ready(
+        model, card, bounds, [info], device_name=device, precision=precision, weights_id=uuid.uuid4().hex
+    )
+
+
+def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None = None) -> dict[str, Any]:
     return predict_scene(
         ready.model,
         ready.card,
@@ -82,18 +96,34 @@ def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None)
     )
 
 
+def _refuse_overwriting(info: SceneInfo, results: Sequence[Path]) -> None:
+    for path in results:
+        if path.resolve() == info.path.resolve():
+            need, remedy = "another file than the scene", "choose another name for the result"
+            raise OutputError(explain(f"{path} would be replaced", "the scene itself", need, remedy))
+
+
 def _card_of(
     model: nn.Module, info: SceneInfo, statistics: tuple[Sequence[float], Sequence[float]] | None
 ) -> Card:
     """Describe a module that brings no card: as many classes as it has logits, named by number."""
     from outsize.measure.trace import example_shape, trace
 
+    mean, std = statistics or ([0.0] * info.num_bands, [1.0] * info.num_bands)
+    if len(mean) != info.num_bands or len(std) != info.num_bands:
+        found, need = f"{len(mean)} means and {len(std)} deviations", f"{info.num_bands} of each"
+        raise ModelError(
+            explain(f"statistics do not fit {info.path}", found, need, "give one of each for every band")
+        )
     graph = trace(model, example_shape(info.num_bands))
-    num_classes = graph.ops[graph.outputs[0]].shape[1]
+    shape = graph.ops[graph.outputs[0]].shape
+    if len(shape) != 4:
+        need, remedy = "sample, class, row, column", "wrap the model so that it returns its logits alone"
+        raise ModelError(explain("model's output is no map of logits", f"shape {shape}", need, remedy))
+    num_classes = shape[1]
     if num_classes > 254:
         need, remedy = "at most 254 classes", "give a model with one logit per class"
         raise ModelError(explain("model has too many outputs", num_classes, need, remedy))
-    mean, std = statistics or ([0.0] * info.num_bands, [1.0] * info.num_bands)
     return Card(
         task="segment",
         model=type(model).__name__,

@@ -43,7 +43,9 @@ def tiled_difference(model: nn.Module, inputs: Tensor, core_px: int, halo: Halo)
             core_rows, core_cols = tile.core.within(tile.read).slices
             core = model(window)[..., core_rows, core_cols]
             whole_core = whole[(..., *tile.core.slices)]
-            largest = max(largest, float((core - whole_core).abs().max()))
+            difference = float((core - whole_core).abs().max())
+            # not max(), which passes over a difference that is no number
+            largest = largest if difference <= largest else difference
             inside = tile.read.row > 0 and tile.read.col > 0
             interior += inside and tile.read.row_end < height and tile.read.col_end < width
     return Difference(largest, float(whole.abs().max()), interior)

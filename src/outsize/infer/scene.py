@@ -223,7 +223,7 @@ def _finish(
     summary: dict[str, Any] = {"cog_s": round(cog_s, 3), "cog_mpx_per_s": round(info.num_px / cog_s / 1e6, 2)}
     if products.polygons is not None:
         start_s = time.perf_counter()
-        with reporter.bar("polygons", 1, "step") as bar:
+        with reporter.bar("polygons", info.num_px, "px") as bar:
             polygons = write_polygons(
                 store.path("classes"),
                 store.path("confidence"),
@@ -231,8 +231,8 @@ def _finish(
                 class_names={each.value: each.name for each in card.classes},
                 min_area_m2=products.min_area_m2,
                 simplify_m=products.simplify_m,
+                advance=bar.advance,
             )
-            bar.advance()
         seconds = time.perf_counter() - start_s
         summary |= {
             "num_polygons": polygons.num_polygons,

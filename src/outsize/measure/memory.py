@@ -66,17 +66,17 @@ def window_facts(
     """Count one window through the model, forward alone and with backward."""
     weights_bytes = _weights_bytes(model)
     trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    peaks = [
-        _peak_bytes(model, in_channels, window_px, backward=backward, bf16=bf16, device=device)
-        for backward in (False, True)
-    ]
+    peak = partial(_peak_bytes, model, in_channels, window_px, bf16=bf16, device=device)
+    predict_bytes = peak(backward=False)
+    # a model that is frozen altogether has nothing to go backward for
+    train_bytes = peak(backward=True) if trained else predict_bytes
     num_px = window_px**2
     # backward leaves a gradient for every weight behind, which does not grow with the window
     return WindowFacts(
         window_px=window_px,
         weights_bytes=weights_bytes,
-        predict_bytes_per_px=peaks[0] / num_px,
-        train_bytes_per_px=max(peaks[1] - trained, peaks[0]) / num_px,
+        predict_bytes_per_px=predict_bytes / num_px,
+        train_bytes_per_px=max(train_bytes - trained, predict_bytes) / num_px,
         optimizer_bytes=trained * (1 + OPTIMIZER_TENSORS[optimizer]),
         source="measured" if device.type == "cuda" else "traced",
     )

@@ -62,7 +62,7 @@ def load_checkpoint(path: Path) -> tuple[nn.Module, Card]:
         remedy = "name a checkpoint that `outsize train` wrote"
         raise ModelError(explain(f"{path} has no card", "weights alone", "a card in its header", remedy))
     try:
-        card = _card_from(json.loads(header["card"]))
+        card = _card_from(json.loads(header["card"]), path)
     except (ValueError, KeyError, TypeError) as error:  # pydantic's and JSON's errors are ValueErrors
         need, remedy = "the card that `outsize train` writes", "take another checkpoint or train again"
         found = " ".join(str(error).split())
@@ -133,11 +133,17 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     model.load_state_dict(dict(tensors))
 
 
-def _card_from(tree: dict[str, Any]) -> Card:
-    if tree.pop("version", None) != CARD_VERSION:
+def _card_from(tree: dict[str, Any], path: Path) -> Card:
+    version = tree.pop("version", None)
+    if version != CARD_VERSION:
         need = f"card version {CARD_VERSION}"
         raise ModelError(
-            explain("checkpoint of another version", "its card", need, "use the outsize that wrote it")
+            explain(
+                f"{path} is of another version",
+                f"card version {version}",
+                need,
+                "use the outsize that wrote it",
+            )
         )
     classes = tuple(ClassSpec.model_validate(each) for each in tree["classes"])
     statistics = BandStatistics(tuple(tree["statistics"]["mean"]), tuple(tree["statistics"]["std"]))

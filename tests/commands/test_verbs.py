@@ -1,0 +1,104 @@
+"""The verbs after training, one on the files of the other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+
+from outsize.commands.doctor import doctor
+from outsize.commands.evaluate import evaluate
+from outsize.commands.info import info
+from outsize.commands.plan import plan
+from outsize.commands.predict import predict
+from outsize.commands.verify import verify
+from outsize.errors import RunError
+from outsize.plan.plan import plan_from_dict
+from outsize.progress import Reporter
+from outsize.runs import RunFolder
+
+QUIET = Reporter("quiet")
+
+
+@pytest.fixture
+def run(trained_run: Path, tmp_path: Path) -> RunFolder:
+    """A copy of the trained run, to be written into."""
+    shutil.copytree(trained_run, tmp_path / "copy")
+    return RunFolder(tmp_path / "copy")
+
+
+def test_plan_leaves_what_was_decided(job_path: Path) -> None:
+    plan(job_path, overrides=(), device_name="cpu", reporter=QUIET)
+    left = RunFolder(job_path.parent / "run")
+    plans = {name: plan_from_dict(tree) for name, tree in json.loads(left.plan.read_text()).items()}
+    assert plans["train"].batch == 2
+    assert plans["predict"].tiles is not None
+    assert plans["predict"].tiles.core_px == 64
+    assert json.loads(left.facts.read_text())["machine"]["device"] == "cpu"
+    assert not left.state.exists()
+
+
+def test_predict_evaluate_verify_info(run: RunFolder, scenes: Path) -> None:
+    scene = scenes / "test-2.tif"
+    (summary,) = predict(run.path, [scene], out=None, overrides=(), device_name="cpu", reporter=QUIET)
+    names = {path.name for path in run.predictions.iterdir()}
+    assert names == {"test-2.tif", "test-2_confidence.tif", "test-2.gpkg", "predict.json"}
+    assert summary["exact"]
+    assert json.loads((run.predictions / "predict.json").read_text())["scenes"] == [summary]
+
+    scores = evaluate(run.path, split="test", reporter=QUIET)
+    with (
+        rasterio.open(run.predictions / "test-2.tif") as file,
+        rasterio.open(scenes / "test-2_labels.tif") as labels,
+    ):
+        predicted, truth = file.read(1), labels.read(1)
+    counted = (truth < 6) & (predicted < 6)
+    assert scores["num_px"] == np.count_nonzero(counted)
+    assert scores["pixel_accuracy"] == pytest.approx((predicted == truth)[counted].mean(), abs=1e-6)
+    assert json.loads(run.scores.read_text())["test"] == scores
+    assert run.picture.is_file()
+
+    proof = verify(run.path, overrides=(), device_name="cpu", reporter=QUIET)
+    assert proof["exact"]
+    assert all(each["passed"] for each in proof["tiled_equals_whole"].values())
+    assert proof["halo_probe"] == {"sufficient": True, "tight": True}
+    assert json.loads(run.verify.read_text()) == proof
+
+    facts = info(run.path, QUIET)
+    assert "test-2.tif" in facts["maps"]
+    assert str(scores["mean_iou"]) in facts["scores, test"]
+
+
+def test_a_shorter_halo_is_marked_and_its_difference_measured(
+    run: RunFolder, scenes: Path, tmp_path: Path
+) -> None:
+    overrides = ["limits.halo_px=4", "limits.allow_approximate=true", "predict.polygons=none"]
+    (summary,) = predict(
+        run.path,
+        [scenes / "test-2.tif"],
+        out=tmp_path / "elsewhere",
+        overrides=overrides,
+        device_name="cpu",
+        reporter=QUIET,
+    )
+    assert not summary["exact"]
+    assert summary["relative_difference"] > 1e-9
+    assert not run.predictions.exists()
+    proof = verify(run.path, overrides=overrides, device_name="cpu", reporter=QUIET)
+    assert not proof["exact"]
+
+
+def test_nothing_predicted_nothing_evaluated(run: RunFolder) -> None:
+    with pytest.raises(RunError, match=r"no map of test-2\.tif.*run `outsize predict"):
+        evaluate(run.path, split="test", reporter=QUIET)
+    assert not run.scores.exists()
+
+
+def test_doctor_says_what_is_here() -> None:
+    facts = doctor(QUIET)
+    assert facts["cores"] >= 1
+    assert "torch" in facts

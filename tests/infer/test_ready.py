@@ -1,0 +1,49 @@
+"""A model made ready: planned for the largest scene, in evaluation mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from outsize.infer.ready import load_ready, make_ready, wants_bf16
+from outsize.job import LimitsSection
+from outsize.raster.read import describe
+from outsize.runs import RunFolder
+from outsize.train.checkpoint import Card
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "bf16"),
+    [
+        ("auto", "cpu", False),
+        ("auto", "cuda", True),
+        ("fp32", "cuda", False),
+        ("bf16", "cpu", True),
+    ],
+)
+def test_auto_means_bf16_on_a_gpu(precision: str, device: str, bf16: bool) -> None:
+    assert wants_bf16(precision, torch.device(device)) is bf16
+
+
+def test_the_plan_is_for_the_largest_scene(scenes: Path, net: nn.Module, card: Card) -> None:
+    infos = [describe(scenes / "test-2.tif"), describe(scenes / "val-1.tif")]
+    limits = LimitsSection(host_memory=2**30)
+    ready = make_ready(net.train(), card, limits, infos, device_name="cpu", precision="auto", weights_id="x")
+    assert not ready.model.training
+    assert ready.plan.exact
+    assert ready.tiling.core_px >= 208  # one tile
+    assert ready.settings.batch == ready.plan.batch
+    assert ready.halo.exact
+
+
+def test_weights_have_a_name_that_changes_with_them(trained_run: Path, scenes: Path) -> None:
+    run, infos = RunFolder(trained_run), [describe(scenes / "test-2.tif")]
+    names = set()
+    for checkpoint in (run.best, run.best, run.last):
+        ready = load_ready(checkpoint, LimitsSection(), infos, device_name="cpu", precision="fp32")
+        names.add(ready.weights_id)
+        assert ready.card.bands == ("blue", "green", "red", "nir")
+    assert len(names) == 2

@@ -1,0 +1,58 @@
+"""Scores without a map equal those of the map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from outsize.data.scenes import label_table, open_scenes
+from outsize.infer.evaluate import compare_map
+from outsize.infer.scene import Products, predict_scene
+from outsize.infer.stream import Settings
+from outsize.infer.validate import count_scenes
+from outsize.plan.plan import Tiling
+from outsize.progress import Reporter
+from outsize.train.checkpoint import Card
+
+
+@pytest.mark.parametrize("core_px", [32, 256])
+def test_counts_are_those_of_the_maps(
+    scenes: Path, tmp_path: Path, net: nn.Module, card: Card, tiling: Callable[[int], Tiling], core_px: int
+) -> None:
+    settings = Settings(batch=2, device=torch.device("cpu"))
+    labelled = open_scenes([f"{scenes}/*.tif"], "{stem}_labels.tif")
+    assert len(labelled) == 3
+    found = count_scenes(
+        net,
+        labelled,
+        label_table(range(6), 255),
+        bands=card.bands,
+        statistics=card.statistics,
+        num_classes=6,
+        tiling=tiling(core_px),
+        settings=settings,
+    )
+    expected = np.zeros((6, 6), np.int64)
+    # the maps hold the card's values, ten above those of the labels
+    shifted = label_table(range(6), 255)
+    shifted[10:16] = np.arange(6)
+    for number, scene in enumerate(labelled):
+        products = Products(tmp_path / f"{number}.tif")
+        predict_scene(
+            net,
+            card,
+            scene.image,
+            products,
+            tiling=tiling(64),
+            settings=settings,
+            weights_id="x",
+            reporter=Reporter("quiet"),
+        )
+        expected += compare_map(products.map_path, scene, shifted, 6)
+    np.testing.assert_array_equal(found, expected)
+    assert found.sum() > 50_000

@@ -1,0 +1,147 @@
+"""The shape of the source: order of rooms, sizes, names, and a test for every module."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE, TESTS = ROOT / "src" / "outsize", ROOT / "tests"
+FILES = sorted(SOURCE.rglob("*.py"))
+MAX_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 60, 8
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
+
+# each parameter is one property of what is drawn, with a default
+MANY_PARAMETERS = {("data/synthetic.py", "draw_scene")}
+
+# parts of one subject, tested through the whole of it
+TESTED_THROUGH = {
+    "tiles.local": "measure/test_halo_of_ops.py",
+    "tiles.places": "measure/test_halo_of_ops.py",
+    "tiles.pointwise": "measure/test_halo_of_ops.py",
+    "tiles.rules": "measure/test_halo_of_ops.py",
+    "tiles.spans": "measure/test_halo_of_ops.py",
+    "graph": "measure/test_trace.py",
+    "raster.picture": "raster/test_picture.py",
+    "raster.safety": "raster/test_safety.py",
+    "raster.regions": "raster/test_vectors.py",
+    "raster.rings": "raster/test_outlines.py",
+    "raster.scene": "raster/test_read.py",
+    "data.check": "commands/test_bad_scenes.py",
+    "commands.demo": "test_readme.py",
+    "commands.naming": "commands/test_bad_jobs.py",
+    "commands.preparing": "commands/test_bad_jobs.py",
+}
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def _functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [
+        each for each in ast.walk(_tree(path)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def test_rooms_stand_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlinter.cli import lint_imports
+
+    monkeypatch.chdir(ROOT)
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True) == 0
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert len(lengths) > 50
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    lengths = {
+        f"{_name(path)}.{each.name}": (each.end_lineno or 0) - each.lineno + 1
+        for path in FILES
+        for each in _functions(path)
+    }
+    assert {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES} == {}
+
+
+def test_no_function_takes_too_much() -> None:
+    crowded = set()
+    for path in FILES:
+        for each in _functions(path):
+            taken = each.args
+            names = [arg.arg for arg in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)]
+            if len([name for name in names if name not in ("self", "cls")]) > MAX_PARAMETERS:
+                crowded.add((path.relative_to(SOURCE).as_posix(), each.name))
+    assert crowded == MANY_PARAMETERS
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    parts = {part for path in FILES for part in path.relative_to(SOURCE).with_suffix("").parts}
+    assert parts & BANNED_NAMES == set()
+
+
+def test_every_file_says_its_duty_in_its_first_line() -> None:
+    for path in FILES:
+        text = ast.get_docstring(_tree(path))
+        assert text, path
+        assert path.read_text(encoding="utf-8").startswith('"""'), path
+        assert text.splitlines()[0].rstrip().endswith((".", ":")) or "\n\n" not in text, path
+
+
+def test_nobody_swallows_everything() -> None:
+    broad = []
+    for path in FILES:
+        for each in ast.walk(_tree(path)):
+            if isinstance(each, ast.ExceptHandler):
+                caught = ast.unparse(each.type) if each.type is not None else ""
+                passed_on = any(isinstance(inner, ast.Raise) for inner in ast.walk(each))
+                if caught in ("", "Exception", "BaseException") and not passed_on:
+                    broad.append((_name(path), each.lineno))
+    assert broad == []
+
+
+def _imported_by_tests() -> set[str]:
+    found: set[str] = set()
+    for path in TESTS.rglob("*.py"):
+        for each in ast.walk(_tree(path)):
+            if isinstance(each, ast.Import):
+                found.update(alias.name for alias in each.names)
+            elif isinstance(each, ast.ImportFrom) and each.module:
+                found.add(each.module)
+                found.update(f"{each.module}.{alias.name}" for alias in each.names)
+    return {name.removeprefix("outsize.") for name in found if name.startswith("outsize.")}
+
+
+def test_every_module_has_a_test() -> None:
+    modules = {_name(path) for path in FILES if path.stem != "__init__"}
+    assert TESTED_THROUGH.keys() <= modules
+    assert modules - _imported_by_tests() - TESTED_THROUGH.keys() == set()
+    for test in set(TESTED_THROUGH.values()):
+        assert (TESTS / test).is_file(), test
+
+
+def test_tests_lie_where_their_subject_does() -> None:
+    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders - rooms == {"gpu"}
+    assert rooms - folders == set()
+
+
+def test_the_readme_names_every_room() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    if "src/outsize/" not in text:
+        pytest.skip("the README has no tree of the source")
+    tree = text[text.index("src/outsize/") :]
+    entries = [path for path in SOURCE.iterdir() if not path.name.startswith("__")]
+    missing = [each.name for each in entries if each.stem not in tree]
+    assert missing == []

@@ -1,0 +1,169 @@
+"""The command line: quick help, one line for a mistake, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import outsize
+from outsize import cli
+from outsize.errors import DataError, VerifyError
+
+VERBS = ("doctor", "info", "demo", "plan", "train", "predict", "evaluate", "verify")
+HEAVY = ("torch", "rasterio", "matplotlib", "numpy", "shapely", "pyogrio", "safetensors")
+_HELP = """
+import sys
+from outsize.cli import main
+sys.argv = ["outsize", *{arguments}]
+try:
+    main()
+except SystemExit as end:
+    code = end.code
+print("code", code, "loaded", [name for name in {heavy} if name in sys.modules])
+"""
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, arguments)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("train", "--help")])
+def test_help_and_version_load_no_heavy_library(arguments: tuple[str, ...]) -> None:
+    code = _HELP.format(arguments=arguments, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "code 0 loaded []"
+
+
+def test_help_is_there_in_half_a_second() -> None:
+    command = [sys.executable, "-c", "from outsize.cli import main; main()", "--help"]
+    taken_s = []
+    for _ in range(3):
+        start_s = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        taken_s.append(time.perf_counter() - start_s)
+    assert "Usage" in done.stdout
+    assert min(taken_s) < 0.5
+
+
+def test_version() -> None:
+    result = _run("--version")
+    assert result.exit_code == 0
+    assert result.output == f"outsize {outsize.__version__}\n"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    assert outsize.__version__ == version("outsize")
+
+
+def test_every_verb_has_help() -> None:
+    names = [each.name or each.callback.__name__ for each in cli.app.registered_commands]  # type: ignore[union-attr]
+    assert sorted(names) == sorted(VERBS)
+    overview = _run("--help").output
+    for command in cli.app.registered_commands:
+        assert command.callback is not None
+        name, text = command.callback.__name__, command.callback.__doc__
+        assert text, name
+        result = _run(name, "--help")
+        assert result.exit_code == 0
+        assert text.split(":")[0].split(",")[0][:40] in " ".join(result.output.split())
+        assert name in overview
+
+
+def test_no_arguments_show_the_help() -> None:
+    assert "Usage" in _run().output
+
+
+def test_doctor_names_what_is_here() -> None:
+    result = _run("doctor")
+    assert result.exit_code == 0
+    (line,) = result.output.splitlines()
+    facts = json.loads(line)
+    assert facts["event"] == "doctor"
+    assert facts["outsize"] == outsize.__version__
+    for name in ("python", "torch build", "GPU", "GDAL", "host memory", "rasterio"):
+        assert facts[name]
+        assert name in facts["text"]
+        assert "missing" not in facts[name]
+
+
+def test_info_of_a_run(trained_run: Path) -> None:
+    (line,) = _run("info", str(trained_run)).output.splitlines()
+    facts = json.loads(line)
+    assert facts["run"] == str(trained_run)
+    assert facts["classes"].startswith("field, forest")
+    assert facts["bands"] == "blue, green, red, nir"
+    assert facts["training"] == "epoch 2, step 8"
+    assert "mean IoU" in facts["best weights"]
+    assert "plan, train" in facts
+    assert "plan, predict" in facts
+
+
+def test_a_program_gets_json_lines_and_quiet_gets_nothing(job_path: Path) -> None:
+    result = _run("plan", str(job_path), "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    events = [json.loads(line) for line in result.output.splitlines()]
+    assert {"progress", "plan"} <= {each["event"] for each in events}
+    plans = [each for each in events if each["event"] == "plan"]
+    assert [each["purpose"] for each in plans] == ["train", "predict"]
+    assert all(each["why"] for each in plans)
+    quiet = _run("plan", str(job_path), "--device", "cpu", "--quiet")
+    assert quiet.exit_code == 0
+    assert quiet.output == ""
+
+
+def test_a_terminal_gets_text(
+    trained_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    reporter = cli._reporter(quiet=False)
+    assert reporter.style == "bar"
+    assert cli._reporter(quiet=True).style == "quiet"
+    reporter.say("info", "a line for people", number=3)
+    assert capsys.readouterr().out == "a line for people\n"
+
+
+def _main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["outsize", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+@pytest.mark.parametrize(("error", "code"), [(DataError("a.tif is broken"), 2), (VerifyError("no"), 1)])
+def test_a_mistake_is_one_line_and_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("outsize.commands.info.info", fail)
+    assert _main(monkeypatch, "info", "somewhere") == code
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err == f"outsize: {error}\n"
+
+
+def test_an_interrupted_verb_exits_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outsize.commands.info.info", interrupt)
+    assert _main(monkeypatch, "info", "somewhere") == 130
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err == "outsize: interrupted\n"
+
+
+def test_no_run_at_a_place_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _main(monkeypatch, "info", str(tmp_path)) == 2
+    assert list(tmp_path.iterdir()) == []
