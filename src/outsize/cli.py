@@ -19,8 +19,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-JobPath = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (TOML).")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+# readable=False: whether a path can be read is found out, and said in one line, by what reads it
+JobPath = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (TOML).", readable=False)]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", readable=False)]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job key: train.lr=0.01.")
 ]
@@ -94,9 +95,12 @@ def train(
 @app.command()
 def predict(
     run: RunPath,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Scenes to predict.")],
+    images: Annotated[
+        list[Path], typer.Argument(metavar="IMAGES...", help="Scenes to predict.", readable=False)
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the maps; default: RUN/predictions.")
+        Path | None,
+        typer.Option("--out", help="Folder for the maps; default: RUN/predictions.", readable=False),
     ] = None,
     halo: Annotated[
         int | None,

@@ -40,10 +40,8 @@ Run = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run() -> Iterator[Run]:
     """Run a command line; keywords are those of forker.py."""
-    folder = tmp_path_factory.mktemp("streams")
-    out, err = folder / "out", folder / "err"
     command = [sys.executable, str(Path(__file__).with_name("forker.py"))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -52,11 +50,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         assert forker.stdout is not None
 
         def run_one(*args: str | Path, **how: object) -> Outcome:
-            request = {"args": [str(each) for each in args], "out": str(out), "err": str(err), **how}
+            request = {"args": [str(each) for each in args], **how}
             forker.stdin.write(json.dumps(request) + "\n")
             forker.stdin.flush()
-            code = int(forker.stdout.readline())
-            return Outcome(code, out.read_text(), err.read_text())
+            return Outcome(*json.loads(forker.stdout.readline()))
 
         yield run_one
         forker.stdin.close()

@@ -1,7 +1,7 @@
 """Runs `outsize` command lines in processes of their own that start at once: libraries are loaded before the fork.
 
-Reads one request per line from stdin (JSON: args, out, err, and optionally limit_bytes, unprivileged,
-kill_after_tiles) and answers with the exit code, or minus the signal that ended the process.
+Reads one request per line from stdin (JSON: args, and optionally limit_bytes, unprivileged, kill_after_tiles) and
+answers with one line: the exit code, or minus the signal that ended the process, and what it printed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ def kill_after(num_tiles: int) -> None:
 
 
 def child(request: dict[str, Any]) -> None:
-    for stream, path in ((1, request["out"]), (2, request["err"])):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     if request.get("kill_after_tiles") is not None:
         kill_after(request["kill_after_tiles"])
     if request.get("limit_bytes") is not None:
@@ -73,8 +71,18 @@ def child(request: dict[str, Any]) -> None:
 trace(build_model("unet", num_classes=2, in_channels=1, levels=2, width=2), example_shape(1))
 gc.freeze()  # else the first collection in a child copies all of the parent's memory
 for line in sys.stdin:
+    # pipes, not files, for a limit on the size of files is not meant for what is printed
+    pipes = [os.pipe(), os.pipe()]
     pid = os.fork()
     if pid == 0:
+        for stream, (_, end) in zip((1, 2), pipes, strict=True):
+            os.dup2(end, stream)
         child(json.loads(line))
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    printed = []
+    for begin, end in pipes:
+        os.close(end)
+        with os.fdopen(begin) as text:
+            printed.append(text.read())
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    print(json.dumps([code, *printed]), flush=True)
 os._exit(0)

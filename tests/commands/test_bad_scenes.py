@@ -138,15 +138,26 @@ def test_predict_refuses(run, copied_run, scene, tmp_path, unchanged, spoil, fou
     run("predict", copied_run, bad, "--out", tmp_path / "new" / "maps").refused(str(bad), found)
 
 
-@every_bad_scene
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_train_refuses(run, own_job, own_scenes, scene, unchanged, split, spoil, found):
-    bad = own_scenes / f"{split}-{['train', 'val'].index(split)}.tif"
+@pytest.mark.parametrize("name", BAD_SCENES)
+def test_train_refuses(run, own_job, own_scenes, scene, unchanged, name):
+    _refuse_at_train(run, own_job, own_scenes, scene, unchanged, "train-0.tif", name)
+
+
+@pytest.mark.parametrize(
+    "name", ["truncated", "damaged", "all nodata", "NaN", "band mismatch", "VRT outside"]
+)
+def test_train_refuses_a_scene_for_validation(run, own_job, own_scenes, scene, unchanged, name):
+    _refuse_at_train(run, own_job, own_scenes, scene, unchanged, "val-1.tif", name)
+
+
+def _refuse_at_train(run, job, own_scenes, scene, unchanged, file_name, name):
+    spoil, found = BAD_SCENES[name]
+    bad = own_scenes / file_name
     if spoil is missing:
-        own_job.write_text(own_job.read_text().replace(f"/{split}-*.tif", f"/{bad.name}"))
+        job.write_text(job.read_text().replace("/train-*.tif", f"/{file_name}"))
     spoil(scene, bad)
     unchanged()
-    run("train", own_job).refused(str(bad), found)
+    run("train", job).refused(str(bad), found)
 
 
 @pytest.mark.parametrize("name", ["truncated", "NaN", "VRT remote"])
@@ -260,7 +271,7 @@ BAD_LABELS = {
     ),
     "out of range": (
         lambda good, path: rewritten(good, path, lambda p: p.astype(np.int16) - 300),
-        ("train-0_labels.tif", "-299 to"),
+        ("train-0_labels.tif", " to -45"),
     ),
 }
 

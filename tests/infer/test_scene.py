@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,13 @@ def info(write_raster: Callable[..., Path], scene_pixels: NDArray[np.uint16], ca
 
 
 def _predict(
-    model: nn.Module, card: Card, info: SceneInfo, products: Products, tiling: Tiling, batch: int = 2
+    model: nn.Module,
+    card: Card,
+    info: SceneInfo,
+    products: Products,
+    tiling: Tiling,
+    batch: int = 2,
+    weights_id: str = "some weights",
 ) -> dict[str, Any]:
     return predict_scene(
         model,
@@ -43,7 +50,7 @@ def _predict(
         products,
         tiling=tiling,
         settings=Settings(batch=batch, device=torch.device("cpu")),
-        weights_id="some weights",
+        weights_id=weights_id,
         reporter=Reporter("quiet"),
     )
 
@@ -153,14 +160,19 @@ def test_an_interrupted_prediction_is_taken_up(
     assert not products.work_folder.exists()
 
 
-def test_what_was_begun_with_other_tiles_is_not_taken_up(
-    tmp_path: Path, net: nn.Module, card: Card, info: SceneInfo, tiling: Tilings
+@pytest.mark.parametrize("change", ["core", "halo", "weights"])
+def test_what_was_begun_otherwise_is_not_taken_up(
+    tmp_path: Path, net: nn.Module, card: Card, info: SceneInfo, tiling: Tilings, change: str
 ) -> None:
-    products = Products(tmp_path / "map.tif")
+    products, first = Products(tmp_path / "map.tif"), tiling(32)
+    if change == "halo":
+        first = replace(first, halo_before_px=(0, 0), halo_after_px=(0, 0))
+    weights_id = "other weights" if change == "weights" else "some weights"
     with pytest.raises(KeyboardInterrupt):
-        _predict(_Counting(net, die_after=4), card, info, products, tiling(32), batch=1)
+        _predict(_Counting(net, die_after=4), card, info, products, first, batch=1, weights_id=weights_id)
     second = _Counting(net)
-    num_tiles = _predict(second, card, info, products, tiling(48), batch=1)["num_tiles"]
+    core_px = 48 if change == "core" else 32
+    num_tiles = _predict(second, card, info, products, tiling(core_px), batch=1)["num_tiles"]
     assert second.num_windows == num_tiles
     np.testing.assert_array_equal(_read(products.map_path)[0], _whole(net, card, info))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from outsize.errors import DataError, JobError, explain
 from outsize.job import Job
+from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_json
@@ -35,10 +36,17 @@ class Prepared:
     model: nn.Module
     train_plan: Plan
     predict_plan: Plan
+    facts: Facts
+
+    def record(self, run: RunFolder) -> None:
+        """Leave facts.json and plan.json in a run."""
+        statistics = {"mean": self.card.statistics.mean, "std": self.card.statistics.std}
+        write_json(run.facts, {**self.facts.as_dict(), "bands": self.card.bands, "statistics": statistics})
+        write_json(run.plan, {plan.purpose: plan.as_dict() for plan in (self.train_plan, self.predict_plan)})
 
 
-def prepare(job: Job, run: RunFolder, device_name: str, reporter: Reporter) -> Prepared:
-    """Open the data, build the model, gather facts and plan; facts.json and plan.json are left in the run."""
+def prepare(job: Job, device_name: str, reporter: Reporter) -> Prepared:
+    """Open the data, build the model, gather facts and plan; nothing is written."""
     import torch
 
     from outsize.data.scenes import label_table, open_scenes
@@ -78,10 +86,7 @@ def prepare(job: Job, run: RunFolder, device_name: str, reporter: Reporter) -> P
     )
     _check_pixels(scenes, val_scenes, table, num_threads=job.train.workers, reporter=reporter)
     card = _make_card(job, bands, scenes, reporter)
-    statistics = {"mean": card.statistics.mean, "std": card.statistics.std}
-    write_json(run.facts, {**facts.as_dict(), "bands": card.bands, "statistics": statistics})
-    write_json(run.plan, {plan.purpose: plan.as_dict() for plan in plans})
-    return Prepared(device, bf16, scenes, val_scenes, table, card, model, *plans)
+    return Prepared(device, bf16, scenes, val_scenes, table, card, model, *plans, facts)
 
 
 def _check_bands(

@@ -35,12 +35,13 @@ def train(
     resuming = _resumes(run, job, mode)
     pick_device(device_name)
     with naming(job_path):
-        prepared = prepare(job, run, device_name, reporter)
-    if not resuming:
+        prepared = prepare(job, device_name, reporter)
+    state = load_state(run.state, prepared.model) if resuming else None
+    if state is None:
         _begin(run, job)
+    prepared.record(run)
     for plan in (prepared.train_plan, prepared.predict_plan):
         say_plan(plan, reporter)
-    state = load_state(run.state, prepared.model) if resuming else None
     if state is not None:
         reporter.say("resume", f"resuming at step {state[1]['total_steps']}", step=state[1]["total_steps"])
     to_device(prepared.model, prepared.device)
