@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from outsize.data.synthetic import CLASSES, draw_scene
+
+# Tiny networks: on a busy machine a second thread costs a hundred times what it brings.
+torch.set_num_threads(1)
 
 _JOB = """
 task = "segment"

@@ -1,8 +1,8 @@
-"""A small net with random weights, its card, rasters from arrays; one thread, as tiny networks like it."""
+"""A small net with random weights, its card, rasters from arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,6 @@ from outsize.models import build_model
 from outsize.plan.plan import Tiling
 from outsize.tiles.halo import derive_halo
 from outsize.train.checkpoint import Card
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 class InDouble(nn.Module):
