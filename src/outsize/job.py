@@ -40,16 +40,26 @@ def _as_bytes(value: object) -> int:
 
 def _checked_name(value: str) -> str:
     try:
-        name = value.format(stem="stem", name="stem.tif")
+        value.format(stem="stem", name="stem.tif")
     except (KeyError, IndexError, ValueError) as error:
         raise ValueError("a file name in which {stem} or {name} stands for the image's") from error
-    if value in (name, "{name}"):
-        raise ValueError("another file for each image: {stem} or {name} in it, and something besides")
+    if value == "{name}":
+        raise ValueError("another file than the image itself, e.g. {stem}_labels.tif")
     return value
 
 
+def _checked_loss(value: str) -> str:
+    names = value.split("+")
+    unknown = [name for name in names if name not in LOSS_NAMES]
+    if unknown or len(set(names)) != len(names) or len(names) > 2:
+        raise ValueError(f"one of {', '.join(LOSS_NAMES)}, or two of them joined by +")
+    return value
+
+
+LOSS_NAMES = ("cross_entropy", "dice", "focal")
 Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(gt=0)]
 LabelsName = Annotated[str, AfterValidator(_checked_name)]
+LossName = Annotated[str, AfterValidator(_checked_loss)]
 Colour = Annotated[tuple[int, int, int], BeforeValidator(parse_colour)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
@@ -64,7 +74,10 @@ class ClassSpec(_Section):
     """One class of the map: its name, its value in label rasters, its colour."""
 
     name: str
-    value: int = Field(ge=0, le=254)
+    value: int = Field(ge=0, le=253)
+    attribute: str | None = Field(
+        None, description="what the attribute of vector labels says; default: the name"
+    )
     colour: Colour = (128, 128, 128)
 
 
@@ -77,17 +90,50 @@ def _checked_classes(classes: tuple[ClassSpec, ...]) -> tuple[ClassSpec, ...]:
     return classes
 
 
+class SplitSection(_Section):
+    """How images are shared out where data.images is given instead of train, val and test."""
+
+    by: Literal["scene", "folder", "blocks"] = Field("scene", description="what stays together")
+    val: float = Field(0.15, ge=0, lt=1, description="share for validation")
+    test: float = Field(0.15, ge=0, lt=1, description="share held back")
+    test_folders: Strings = Field((), description="by folder: these are held back, whatever the share")
+    val_folders: Strings = ()
+    block_px: int = Field(512, ge=32, description="by blocks: side of a block")
+    gap_px: int | None = Field(
+        None, ge=0, description="by blocks: distance of splits; default: the model's halo"
+    )
+
+
 class DataSection(_Section):
     """Where images and labels are and what they mean."""
 
-    format: Literal["scenes"] = "scenes"
+    format: Literal["scenes", "folders"] = Field(
+        "scenes", description="large rasters, or many pictures with masks"
+    )
+    images: Strings = Field(
+        (), description="all images, shared out by data.split; or name train, val and test"
+    )
     train: Strings = Field((), description="image files or patterns, relative to the job file")
     val: Strings = ()
     test: Strings = ()
-    labels: LabelsName = Field("{stem}_labels.tif", description="label raster, seen from its image")
+    split: SplitSection = SplitSection()
+    labels: LabelsName = Field(
+        "{stem}_labels.tif",
+        description="raster or vector file, seen from its image; or one vector file for all",
+    )
+    layer: str | None = Field(None, description="layer of vector labels; default: the only one")
+    attribute: str | None = Field(None, description="attribute of vector labels that names the class")
+    all_polygons: str | None = Field(
+        None, description="the one class of all polygons, instead of an attribute"
+    )
+    outside: str | None = Field(None, description="class of pixels outside all polygons; default: ignored")
+    stack: dict[str, str] = Field(
+        {}, description="scenes of one file per band: band -> file, seen from the image"
+    )
     ignore_value: int = Field(255, ge=0, le=255, description="label value that is neither learnt nor scored")
     bands: tuple[str, ...] = Field((), description="names of the bands, in file order")
     classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=2)
+    max_bad_share: float = Field(0.0, ge=0, lt=1, description="share of corrupt pictures that are set aside")
     allow_references: bool = Field(False, description="read VRTs that point outside their folder")
 
 
@@ -129,8 +175,16 @@ class TrainSection(_Section):
     power: float = Field(0.9, gt=0, description="of the polynomial schedule")
     step_epochs: int = Field(10, ge=1, description="of the step schedule: lr times step_factor every so many")
     step_factor: float = Field(0.1, gt=0, le=1)
-    loss: Literal["cross_entropy"] = "cross_entropy"
-    augment: tuple[Literal["flip", "turn"], ...] = ("flip", "turn")
+    loss: LossName = Field("cross_entropy", description="cross_entropy, dice, focal, or two joined by +")
+    class_weights: Literal["none", "median", "log"] = Field(
+        "none", description="median frequency, or 1/ln(c+p)"
+    )
+    augment: tuple[Literal["flip", "turn", "scale", "noise"], ...] = ("flip", "turn")
+    rare_share: float = Field(0.0, ge=0, le=1, description="share of windows drawn where a rare class is")
+    empty_share: float = Field(1.0, ge=0, le=1, description="largest share of windows with one class only")
+    init: str | None = Field(
+        None, description="run whose weights to start from; what does not fit is left out"
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on a GPU")
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
     checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
@@ -201,7 +255,9 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     job = check_job(tree, str(path))
     folder = path.parent.resolve()
     data = job.data.model_copy(
-        update={part: _anchored(getattr(job.data, part), folder) for part in ("train", "val", "test")}
+        update={
+            part: _anchored(getattr(job.data, part), folder) for part in ("images", "train", "val", "test")
+        }
     )
     run = job.run or f"runs/{path.stem}"
     # A job that a run wrote for itself lies in that run: its own paths are absolute already.

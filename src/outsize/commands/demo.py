@@ -33,7 +33,7 @@ width = 12
 upsampling = "nearest"
 
 [train]
-epochs = 5
+epochs = 7
 tile_px = 128
 batch = 8
 samples_per_epoch = 288

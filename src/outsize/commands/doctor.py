@@ -17,7 +17,7 @@ _LIBRARIES = (
     "pyogrio",
     "shapely",
     "pyproj",
-    "scikit-image",
+    "scipy",
     "safetensors",
     "pydantic",
 )
