@@ -19,14 +19,14 @@ test: setup
 	$(BIN)/python -m pytest
 
 check: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 fix: setup
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks docs
+	$(BIN)/ruff format src tests benchmarks docs
 
 # needs one GPU
 test-gpu: setup

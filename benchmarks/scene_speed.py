@@ -144,7 +144,6 @@ def _ours(ready: Ready, info: SceneInfo, work: Path) -> None:
         predict_tiles(
             ready.model,
             ready.card,
-            info,
             tiles,
             store,
             wanted=wanted,

@@ -15,7 +15,19 @@ import outsize
 from outsize import cli
 from outsize.errors import DataError, VerifyError
 
-VERBS = ("doctor", "info", "demo", "plan", "train", "predict", "evaluate", "verify")
+VERBS = (
+    "doctor",
+    "info",
+    "demo",
+    "plan",
+    "train",
+    "predict",
+    "evaluate",
+    "verify",
+    "report",
+    "init",
+    "check",
+)
 HEAVY = ("torch", "rasterio", "matplotlib", "numpy", "shapely", "pyogrio", "safetensors")
 _HELP = """
 import sys

@@ -26,6 +26,15 @@ Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job key: train.lr=0.01.")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
+Aoi = Annotated[
+    Path | None,
+    typer.Option(
+        "--aoi",
+        metavar="FILE",
+        help="Area of interest: polygons in any coordinate system; only pixels inside count.",
+        readable=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
@@ -67,6 +76,32 @@ def demo(
 
 
 @app.command()
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of images and labels.", readable=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Job file to write; default: FOLDER/job.toml.", readable=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over an existing file.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Look at images and labels and write a commented job file."""
+    from outsize.commands import init as command
+
+    command.init(folder, out=out, overwrite=overwrite, reporter=_reporter(quiet))
+
+
+@app.command()
+def check(job: JobPath, set_: Overrides = None, quiet: Quiet = False) -> None:
+    """Read all data once and say what is wrong with it."""
+    from outsize.commands import check as command
+
+    command.check(job, overrides=set_ or (), reporter=_reporter(quiet))
+
+
+@app.command()
 def plan(job: JobPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
     """Say what fits the memory limit, how, and why."""
     from outsize.commands import plan as command
@@ -96,8 +131,9 @@ def train(
 def predict(
     run: RunPath,
     images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGES...", help="Scenes to predict.", readable=False)
-    ],
+        list[Path] | None,
+        typer.Argument(metavar="[IMAGES...]", help="Scenes; default: those held back.", readable=False),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for the maps; default: RUN/predictions.", readable=False),
@@ -106,6 +142,7 @@ def predict(
         int | None,
         typer.Option("--halo", metavar="PX", help="Shorter halo: faster, approximate, difference measured."),
     ] = None,
+    aoi: Aoi = None,
     set_: Overrides = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -115,19 +152,50 @@ def predict(
 
     shorter = [] if halo is None else [f"limits.halo_px={halo}", "limits.allow_approximate=true"]
     overrides = [*shorter, *(set_ or ())]
-    command.predict(run, images, out=out, overrides=overrides, device_name=device, reporter=_reporter(quiet))
+    command.predict(
+        run,
+        images or [],
+        out=out,
+        overrides=overrides,
+        device_name=device,
+        reporter=_reporter(quiet),
+        aoi=aoi,
+    )
 
 
 @app.command()
 def evaluate(
     run: RunPath,
+    other: Annotated[
+        Path | None,
+        typer.Argument(metavar="[OTHER]", help="Run to compare with, map by map.", readable=False),
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="test, val or train.")] = "test",
+    aoi: Aoi = None,
     quiet: Quiet = False,
 ) -> None:
-    """Score a run's maps against labels."""
-    from outsize.commands import evaluate as command
+    """Score a run's maps against labels, or compare two runs."""
+    from outsize.commands import compare, evaluate
 
-    command.evaluate(run, split=split, reporter=_reporter(quiet))
+    if other is None:
+        evaluate.evaluate(run, split=split, reporter=_reporter(quiet), aoi=aoi)
+    else:
+        compare.compare((run, other), split=split, reporter=_reporter(quiet), aoi=aoi)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", readable=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; default: RUN/report.html.", readable=False),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Lay out runs as one page to show a colleague: one HTML file that needs no network."""
+    from outsize.commands import report as command
+
+    command.report(runs, out=out, reporter=_reporter(quiet))
 
 
 @app.command()

@@ -110,10 +110,11 @@ class DataSection(_Section):
     format: Literal["scenes", "folders"] = Field(
         "scenes", description="large rasters, or many pictures with masks"
     )
+    root: str = Field("", description="folder that patterns begin at, seen from the job file")
     images: Strings = Field(
         (), description="all images, shared out by data.split; or name train, val and test"
     )
-    train: Strings = Field((), description="image files or patterns, relative to the job file")
+    train: Strings = Field((), description="image files or patterns, seen from the root")
     val: Strings = ()
     test: Strings = ()
     split: SplitSection = SplitSection()
@@ -253,7 +254,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     for override in overrides:
         _apply_override(tree, override)
     job = check_job(tree, str(path))
-    folder = path.parent.resolve()
+    folder = path.parent.resolve() / job.data.root
     data = job.data.model_copy(
         update={
             part: _anchored(getattr(job.data, part), folder) for part in ("images", "train", "val", "test")

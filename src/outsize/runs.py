@@ -25,6 +25,21 @@ class RunFolder:
         return self.path / "job.toml"
 
     @property
+    def split(self) -> Path:
+        """Which images, and which parts of them, train, validate and test."""
+        return self.path / "split.json"
+
+    @property
+    def data(self) -> Path:
+        """What was found when all data was read once."""
+        return self.path / "data.json"
+
+    @property
+    def labels(self) -> Path:
+        """Label rasters made from polygons."""
+        return self.path / "labels"
+
+    @property
     def facts(self) -> Path:
         """What was measured of machine and model."""
         return self.path / "facts.json"
@@ -33,6 +48,11 @@ class RunFolder:
     def plan(self) -> Path:
         """What was decided, and why."""
         return self.path / "plan.json"
+
+    @property
+    def init(self) -> Path:
+        """What was kept of the weights of another run."""
+        return self.path / "init.json"
 
     @property
     def metrics(self) -> Path:
@@ -78,6 +98,21 @@ class RunFolder:
     def picture(self) -> Path:
         """Input, truth and prediction side by side."""
         return self.path / "picture.png"
+
+    @property
+    def pictures(self) -> Path:
+        """Strips of the best, median and worst places."""
+        return self.path / "pictures"
+
+    @property
+    def comparison(self) -> Path:
+        """Figures of `evaluate` with another run."""
+        return self.path / "compare.json"
+
+    @property
+    def report(self) -> Path:
+        """The page of `report`."""
+        return self.path / "report.html"
 
 
 def open_run(path: Path) -> RunFolder:

@@ -46,7 +46,7 @@ def test_predict_evaluate_verify_info(run: RunFolder, scenes: Path) -> None:
     scene = scenes / "test-2.tif"
     (summary,) = predict(run.path, [scene], out=None, overrides=(), device_name="cpu", reporter=QUIET)
     names = {path.name for path in run.predictions.iterdir()}
-    assert names == {"test-2.tif", "test-2_confidence.tif", "test-2.gpkg", "predict.json"}
+    assert names == {"test-2.tif", "test-2.qml", "test-2_confidence.tif", "test-2.gpkg", "predict.json"}
     assert summary["exact"]
     assert json.loads((run.predictions / "predict.json").read_text())["scenes"] == [summary]
 

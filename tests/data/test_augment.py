@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from outsize.data.augment import AUGMENTATIONS, augment
-from outsize.data.sample import Sample
+from outsize.data.augment import augment, draw_side, noise, resize
+from outsize.data.normalise import BandStatistics
+from outsize.data.sample import IGNORE, Sample
+
+STATISTICS = BandStatistics((20.0, 120.0), (10.0, 40.0))
 
 
 def _sample() -> Sample:
@@ -14,29 +18,110 @@ def _sample() -> Sample:
     return Sample(np.stack([labels, labels + 100]).astype(np.uint16), labels % 5 > 0, labels)
 
 
-@pytest.mark.parametrize("name", sorted(AUGMENTATIONS))
-def test_pixel_and_label_move_together(name: str) -> None:
+def _changed(names: tuple[str, ...], seed: int) -> Sample:
+    return augment(_sample(), names, np.random.default_rng(seed), STATISTICS)
+
+
+@pytest.mark.parametrize(("name", "num_ways"), [("flip", 2), ("turn", 4)])
+def test_pixel_and_label_move_together(name: str, num_ways: int) -> None:
     seen = set()
     for seed in range(30):
-        moved = augment(_sample(), (name,), np.random.default_rng(seed))
+        moved = _changed((name,), seed)
         np.testing.assert_array_equal(moved.image[0], moved.labels)
         np.testing.assert_array_equal(moved.image[1], moved.labels + 100)
         np.testing.assert_array_equal(moved.valid, moved.labels % 5 > 0)
         assert sorted(moved.labels.ravel()) == list(range(36))
         assert moved.image.flags.c_contiguous
         seen.add(moved.labels.tobytes())
-    assert len(seen) == {"flip": 2, "turn": 4}[name]
+    assert len(seen) == num_ways
 
 
 def test_flip_and_turn_reach_all_eight_ways_a_square_can_lie() -> None:
-    ways = {
-        augment(_sample(), ("flip", "turn"), np.random.default_rng(seed)).labels.tobytes()
-        for seed in range(200)
-    }
-    assert len(ways) == 8
+    assert len({_changed(("flip", "turn"), seed).labels.tobytes() for seed in range(200)}) == 8
 
 
-def test_the_generator_alone_decides() -> None:
-    first, second = (augment(_sample(), ("flip", "turn"), np.random.default_rng(4)) for _ in range(2))
+@pytest.mark.parametrize("names", [(), ("flip", "turn"), ("noise", "flip")])
+def test_the_generator_alone_decides(names: tuple[str, ...]) -> None:
+    first, second = (_changed(names, 4) for _ in range(2))
     np.testing.assert_array_equal(first.image, second.image)
-    np.testing.assert_array_equal(augment(_sample(), (), np.random.default_rng(4)).image, _sample().image)
+    assert names == () or _changed(names, 5).image.tobytes() != first.image.tobytes()
+    if not names:
+        np.testing.assert_array_equal(first.image, _sample().image)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
+def test_noise_is_in_units_of_the_band_whatever_its_numbers_are(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    standard = rng.standard_normal((3, 64, 64))
+    mean, std = np.array([50.0, 100.0, 120.0]), np.array([3.0, 10.0, 30.0])
+    image = (standard * std[:, None, None] + mean[:, None, None]).clip(0, 255).astype(dtype)
+    sample = Sample(image, np.ones((64, 64), bool), np.zeros((64, 64), np.uint8))
+    statistics = BandStatistics(tuple(mean), tuple(std))
+    offsets, gains = [], []
+    for seed in range(40):
+        found = noise(sample, np.random.default_rng(seed), statistics)
+        assert found.image.dtype == np.float32
+        assert found.labels is sample.labels
+        for band in range(3):
+            gain, offset = np.polyfit(image[band].ravel() - mean[band], found.image[band].ravel(), 1)
+            gains.append(gain)
+            offsets.append((offset - mean[band]) / std[band])
+            left = found.image[band] - (image[band] - mean[band]) * gain - offset
+            assert left.std() / std[band] < 0.052
+    assert 0.07 < np.std(gains) < 0.13
+    assert 0.07 < np.std(offsets) < 0.13
+    assert abs(np.mean(gains) - 1) < 0.04
+    assert abs(np.mean(offsets)) < 0.04
+    # bands change apart from each other
+    assert np.corrcoef(offsets[0::3], offsets[1::3])[0, 1] < 0.5
+
+
+def test_scales_are_even_in_their_logarithm() -> None:
+    rng = np.random.default_rng(0)
+    sides = np.array([draw_side(rng, 256) for _ in range(4000)])
+    assert sides.min() >= 128
+    assert sides.max() <= 512
+    thirds = np.histogram(np.log2(sides / 256), bins=[-1.01, -1 / 3, 1 / 3, 1.01])[0] / 4000
+    np.testing.assert_allclose(thirds, 1 / 3, atol=0.03)
+
+
+@pytest.mark.parametrize("side", [9, 16, 23, 32])
+def test_pixels_are_resized_as_torch_does(side: int) -> None:
+    rng = np.random.default_rng(side)
+    image = rng.random((3, side, side), np.float32)
+    labels = rng.integers(0, 4, (side, side)).astype(np.uint8)
+    found = resize(Sample(image, np.ones((side, side), bool), labels), 16)
+    expected = torch.nn.functional.interpolate(torch.from_numpy(image)[None], size=16, mode="bilinear")[0]
+    np.testing.assert_allclose(found.image, expected, atol=1e-6)
+    nearest = torch.nn.functional.interpolate(
+        torch.from_numpy(labels)[None, None], size=16, mode="nearest-exact"
+    )
+    np.testing.assert_array_equal(found.labels, nearest[0, 0])
+    assert found.image.dtype == np.float32
+    assert found.valid.all()
+
+
+@pytest.mark.parametrize("side", [16, 40, 64])
+def test_image_and_labels_stay_in_one_place(side: int) -> None:
+    """A step in the image, and the same step in the labels, lie at the same pixel at every scale."""
+    labels = np.zeros((side, side), np.uint8)
+    labels[side // 4 :, side // 2 :] = 1
+    found = resize(Sample(labels[None].astype(np.float32), np.ones((side, side), bool), labels), 32)
+    assert np.abs(found.image[0] - found.labels).max() <= 0.5
+
+
+@pytest.mark.parametrize("side", [20, 50, 64])
+def test_invalid_pixels_do_not_stain_their_neighbours(side: int) -> None:
+    rng = np.random.default_rng(1)
+    valid = rng.random((side, side)) < 0.6
+    labels = np.where(valid, 1, IGNORE).astype(np.uint8)
+    image = np.where(valid, np.float32(700), np.float32(0))[None].repeat(2, 0)
+    found = resize(Sample(image, valid, labels), 32)
+    np.testing.assert_allclose(found.image[:, found.valid], 700, rtol=1e-5)
+    np.testing.assert_array_equal(found.labels != IGNORE, found.valid)
+    assert 0.4 < found.valid.mean() < 0.8
+
+
+def test_a_sample_of_the_right_side_is_left_alone() -> None:
+    sample = _sample()
+    assert resize(sample, 6) is sample

@@ -22,6 +22,7 @@ from outsize.infer.scene import Products, predict_scene
 from outsize.infer.stream import Settings
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
+from outsize.raster.aoi import AreaOfInterest
 from outsize.raster.read import SceneInfo, SceneReader, describe
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA
 from outsize.train.checkpoint import Card
@@ -83,7 +84,7 @@ def test_the_map_is_that_of_the_whole_scene(
     np.testing.assert_array_equal(found, expected)
     assert (found[60:90, 100:160] == NODATA).all()
     assert summary["num_tiles"] == -(-150 // core_px) * -(-197 // core_px)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["map.tif"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["map.qml", "map.tif"]
 
 
 def test_everything_asked_for_is_there_and_nothing_else(
@@ -93,7 +94,7 @@ def test_everything_asked_for_is_there_and_nothing_else(
     products = Products(folder / "map.tif", confidence=True, probabilities=True, polygons=folder / "map.gpkg")
     summary = _predict(net, card, info, products, tiling(64))
     names = {path.name for path in folder.iterdir()}
-    assert names == {"map.tif", "map_confidence.tif", "map_probabilities.tif", "map.gpkg"}
+    assert names == {"map.tif", "map.qml", "map_confidence.tif", "map_probabilities.tif", "map.gpkg"}
     assert summary["map"] == str(products.map_path)
     assert summary["polygons"] == str(products.polygons)
     for path in (products.map_path, products.confidence_path, products.probabilities_path):
@@ -184,3 +185,33 @@ def test_a_scene_of_nodata_is_refused_and_leaves_nothing(
     with pytest.raises(DataError, match=r"empty\.tif has nothing to predict"):
         _predict(net, card, info, Products(tmp_path / "out" / "map.tif"), tiling(16))
     assert not list((tmp_path / "out").iterdir()) if (tmp_path / "out").exists() else True
+
+
+@pytest.mark.parametrize("core_px", [16, 64])
+def test_inside_an_area_the_map_is_that_of_the_whole_scene(
+    tmp_path: Path, net: nn.Module, card: Card, info: SceneInfo, tiling: Tilings, core_px: int
+) -> None:
+    circle = shapely.Point(70, 80).buffer(31)
+    inside = AreaOfInterest(tmp_path / "area.gpkg", np.array([circle]))
+    folder = tmp_path / "out"
+    products = Products(folder / "map.tif", confidence=True, polygons=folder / "map.gpkg", inside=inside)
+    counting = _Counting(net)
+    summary = _predict(counting, card, info, products, tiling(core_px), batch=1)
+    found, counted = _read(products.map_path)[0], inside.mask(info.window)
+    np.testing.assert_array_equal(found, np.where(counted, _whole(net, card, info), NODATA))
+    assert (_read(products.confidence_path)[0][~counted] == NODATA).all()
+    assert summary["aoi"] == str(inside.path)
+    assert 0 < counting.num_windows < summary["num_tiles"]  # tiles outside are not computed
+    bounds = pyogrio.read_info(products.polygons, force_total_bounds=True)["total_bounds"]
+    assert bounds[2] - bounds[0] <= 2 * 62
+
+
+def test_the_style_lies_beside_the_map(
+    tmp_path: Path, net: nn.Module, card: Card, info: SceneInfo, tiling: Tilings
+) -> None:
+    products = Products(tmp_path / "map.tif")
+    _predict(net, card, info, products, tiling(64))
+    text = products.style_path.read_text()
+    for each in card.classes:
+        assert f'value="{each.value}"' in text
+        assert f'label="{each.name}"' in text

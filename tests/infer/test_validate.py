@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from outsize.data.scenes import label_table, open_scenes
-from outsize.infer.evaluate import compare_map
+from outsize.infer.evaluate import MapFiles, compare_map
 from outsize.infer.scene import Products, predict_scene
 from outsize.infer.stream import Settings
 from outsize.infer.validate import count_scenes
@@ -53,6 +53,6 @@ def test_counts_are_those_of_the_maps(
             weights_id="x",
             reporter=Reporter("quiet"),
         )
-        expected += compare_map(products.map_path, scene, shifted, 6)
+        expected += compare_map(MapFiles(products.map_path), scene, shifted, 6).counts
     np.testing.assert_array_equal(found, expected)
     assert found.sum() > 50_000

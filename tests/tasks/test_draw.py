@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outsize.tasks.draw import colourise, draw_triptych, stretch
+from outsize.tasks.draw import GAP_PX, WRONG, colourise, draw_place, draw_triptych, mark_errors, stretch
 
 CLASSES = [("red", (250, 0, 0)), ("blue", (0, 0, 250))]
 
@@ -60,3 +60,35 @@ def test_stretch_spans_2_to_98_percent_of_the_valid() -> None:
 def test_nothing_valid_is_white() -> None:
     picture = stretch(np.zeros((3, 4, 4), np.uint8), np.zeros((4, 4), bool), ("", "", ""))
     assert (picture == 1.0).all()
+
+
+def test_a_place_is_a_strip_of_four(tmp_path: Path) -> None:
+    image = np.full((30, 20, 3), 0.5, np.float32)
+    truth, predicted = np.zeros((30, 20), np.uint8), np.ones((30, 20), np.uint8)
+    predicted[:10] = 0
+    draw_place(tmp_path / "place.png", image, truth, predicted, CLASSES)
+    pixels = np.asarray(Image.open(tmp_path / "place.png"))
+    assert pixels.shape == (30, 4 * 20 + 3 * GAP_PX, 3)
+    seen, true, found, error = (pixels[:, start : start + 20] for start in range(0, 112, 20 + GAP_PX))
+    assert (seen == 128).all()
+    assert (true == (250, 0, 0)).all()
+    assert (found[:10] == (250, 0, 0)).all()
+    assert (found[10:] == (0, 0, 250)).all()
+    assert (error[10:] == WRONG).all()
+    assert (error[:10] != WRONG).any()
+
+
+def test_errors_are_marked_where_both_are_known() -> None:
+    truth, predicted = np.uint8([[0, 0, 255, 1]]), np.uint8([[0, 1, 1, 255]])
+    picture = mark_errors(np.zeros((1, 4, 3), np.float32), truth, predicted, 2)
+    assert picture[0, 1].tolist() == list(WRONG)
+    assert (picture[0, 2:] == 255).all()
+    assert (picture[0, 0] == picture[0, 0, 0]).all()  # grey
+    assert picture[0, 0, 0] < 255
+
+
+def test_bytes_are_shown_as_they_are() -> None:
+    pixels = np.full((3, 2, 2), 51, np.uint8)
+    pixels[:, 0, 0] = 102
+    picture = stretch(pixels, np.ones((2, 2), bool), ("red", "green", "blue"))
+    np.testing.assert_allclose(picture[..., 0], [[0.4, 0.2], [0.2, 0.2]])

@@ -102,9 +102,8 @@ def fingerprint(run: Path) -> dict[str, Any]:
     """Return what must not differ by one bit: all checkpoint files, and the metrics but for times."""
     files = {p.name: p.read_bytes().hex() for p in sorted((run / "checkpoints").iterdir())}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for line in lines:
-        line.pop("wait_s", None)
-    return {**files, "metrics": lines}
+    untimed = [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
+    return {**files, "metrics": untimed}
 
 
 if __name__ == "__main__":

@@ -59,3 +59,12 @@ def test_a_resumed_log_drops_what_came_after_and_a_broken_line(tmp_path: Path) -
     log = _log(tmp_path, from_step=20)
     log.line(_step(30))
     assert [line["step"] for line in _lines(path)] == [10, 20, 30]
+
+
+def test_a_line_has_the_mean_times_of_all_steps_since_the_last(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    for step in range(1, 21):
+        log.line({**_step(step), "wait_s": float(step), "step_s": 2.0 * step})
+    first, second = _lines(tmp_path / "metrics.jsonl")
+    assert (first["wait_s"], first["step_s"]) == (5.5, 11.0)
+    assert (second["wait_s"], second["step_s"]) == (15.5, 31.0)

@@ -150,4 +150,4 @@ def test_resumed_equals_uninterrupted(die_at: int) -> None:
 
 
 def _figures(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in line.items() if name != "wait_s"} for line in lines]
+    return [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]

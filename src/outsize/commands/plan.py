@@ -22,7 +22,7 @@ def plan(job_path: Path, *, overrides: Sequence[str], device_name: str, reporter
     run = RunFolder(Path(job.run))
     pick_device(device_name)
     with naming(job_path):
-        prepared = prepare(job, device_name, reporter)
+        prepared = prepare(job, device_name, reporter, starting=False)
     prepared.record(run)
     for each in (prepared.train_plan, prepared.predict_plan):
         say_plan(each, reporter)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.naming import naming
+from outsize.commands.scoring import refuse_missed
 from outsize.errors import OutputError, explain
 from outsize.job import PredictSection, load_job
 from outsize.progress import Reporter
-from outsize.runs import leaving_no_empty_folder, open_run, write_json
+from outsize.runs import leaving_no_empty_folder, open_run
 from outsize.units import format_pixels, format_seconds
 
 if TYPE_CHECKING:
     from outsize.infer.ready import Ready
     from outsize.infer.scene import Products
+    from outsize.raster.aoi import AreaOfInterest
     from outsize.raster.read import SceneInfo
 
 
@@ -27,18 +30,30 @@ def predict(
     overrides: Sequence[str],
     device_name: str,
     reporter: Reporter,
+    aoi: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Predict every scene with the best weights of a run; returns what predict.json lists."""
+    """Predict scenes (by default those held back) with the best weights of a run, inside `aoi` only.
+
+    Returns what predict.json lists.
+    """
+    from outsize.data.recall import recall_images
+    from outsize.data.scenes import open_image
+    from outsize.infer.ledger import choose_names
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
-    from outsize.raster.read import describe
 
     run = open_run(run_path)
     job = load_job(run.job, overrides)
-    infos = [describe(path, allow_references=job.data.allow_references) for path in images]
+    infos = [open_image(path, job.data) for path in images or recall_images(run.split, "test")]
+    areas = _lay_areas(aoi, infos, reporter)
+    infos = [info for info in infos if info.path in areas]
     folder = out or run.predictions
-    products = [_products(folder, info, job.predict) for info in infos]
+    names = choose_names(folder, [info.path for info in infos])
+    products = [
+        replace(_products(folder / name, job.predict), inside=areas[info.path])
+        for name, info in zip(names, infos, strict=True)
+    ]
     _refuse_overwriting(products, infos)
     pick_device(device_name)
     with naming(run.job):
@@ -59,6 +74,7 @@ def _predict(
     approximate: dict[str, Any],
     reporter: Reporter,
 ) -> list[dict[str, Any]]:
+    from outsize.infer.ledger import read_ledger, write_ledger
     from outsize.infer.scene import predict_scene
 
     results = []
@@ -76,20 +92,39 @@ def _predict(
         )
         results.append({**result, "exact": ready.plan.exact, **approximate})
         _say(result, info, reporter)
-        record = {"run": str(run_path), "plan": ready.plan.as_dict(), "scenes": results}
-        write_json(products.map_path.with_name("predict.json"), record)
+        folder = products.map_path.parent
+        entries = {**read_ledger(folder), str(info.path.resolve()): results[-1]}
+        write_ledger(folder, entries, {"run": str(run_path), "plan": ready.plan.as_dict()})
     return results
 
 
-def _products(folder: Path, info: SceneInfo, section: PredictSection) -> Products:
+def _lay_areas(
+    aoi: Path | None, infos: Sequence[SceneInfo], reporter: Reporter
+) -> dict[Path, AreaOfInterest | None]:
+    """Return the part to predict of each scene, None being all of it; scenes outside the area are left out."""
+    from outsize.raster.aoi import open_aoi
+
+    if aoi is None:
+        return {info.path: None for info in infos}
+    areas: dict[Path, AreaOfInterest | None] = {}
+    for info in infos:
+        inside = open_aoi(aoi, info)
+        if inside is not None:
+            areas[info.path] = inside
+        else:
+            reporter.say("skipped", f"{info.path.name} is outside {aoi}: left out", scene=str(info.path))
+    refuse_missed(aoi, len(areas))
+    return areas
+
+
+def _products(path: Path, section: PredictSection) -> Products:
     from outsize.infer.scene import Products
 
-    stem = info.path.stem
     return Products(
-        folder / f"{stem}.tif",
+        path.with_name(f"{path.name}.tif"),
         confidence=section.confidence,
         probabilities=section.probabilities,
-        polygons=None if section.polygons == "none" else folder / f"{stem}.{section.polygons}",
+        polygons=None if section.polygons == "none" else path.with_name(f"{path.name}.{section.polygons}"),
         min_area_m2=section.min_area_m2,
         simplify_m=section.simplify_m,
         overviews=section.overviews,

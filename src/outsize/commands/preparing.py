@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outsize.errors import DataError, JobError, explain
+from outsize.commands.origin import origin
+from outsize.errors import DataError, explain
 from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, write_json
+from outsize.runs import RunFolder, open_run, write_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from outsize.data.check import Checked
     from outsize.data.scenes import LabelledScene
+    from outsize.data.split import Splits
+    from outsize.raster.read import SceneInfo
     from outsize.train.checkpoint import Card
+    from outsize.train.init import Init
 
 
 @dataclass(frozen=True)
@@ -29,64 +35,96 @@ class Prepared:
 
     device: torch.device
     bf16: bool
-    scenes: tuple[LabelledScene, ...]
-    val_scenes: tuple[LabelledScene, ...]
+    splits: Splits
     table: NDArray[np.uint8]
     card: Card
     model: nn.Module
     train_plan: Plan
     predict_plan: Plan
     facts: Facts
+    init: Init | None = None
 
     def record(self, run: RunFolder) -> None:
-        """Leave facts.json and plan.json in a run."""
+        """Leave split.json, facts.json and plan.json in a run, and init.json where it starts from another's weights."""
+        from outsize.data.split import write_split
+
+        write_split(run.split, self.splits)
         statistics = {"mean": self.card.statistics.mean, "std": self.card.statistics.std}
-        write_json(run.facts, {**self.facts.as_dict(), "bands": self.card.bands, "statistics": statistics})
+        known = {**self.facts.as_dict(), "bands": self.card.bands, "statistics": statistics}
+        write_json(run.facts, {**known, **origin()})
         write_json(run.plan, {plan.purpose: plan.as_dict() for plan in (self.train_plan, self.predict_plan)})
+        if self.init is not None:
+            write_json(run.init, self.init.as_dict())
 
 
-def prepare(job: Job, device_name: str, reporter: Reporter) -> Prepared:
-    """Open the data, build the model, gather facts and plan; nothing is written."""
-    import torch
+def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:
+    """Open the data, build the model, gather facts and plan; only labels made from polygons and data.json are written.
 
-    from outsize.data.scenes import label_table, open_scenes
+    Weights to start from are looked for only where a training is `starting`: a plan and a resumed training need none.
+    """
+    from outsize.data.catalogue import find_data, make_splits
+    from outsize.data.check import load_or_check
+    from outsize.data.scenes import label_table
     from outsize.infer.ready import wants_bf16
     from outsize.measure.facts import gather_facts
     from outsize.measure.machine import pick_device
-    from outsize.models import build_model
     from outsize.plan.choose import choose_predict, choose_train
     from outsize.train.phases import check_trainable
 
     device = pick_device(device_name)
     bf16 = wants_bf16(job.train.precision, device)
-    data = job.data
-    scenes, val_scenes = (
-        open_scenes(part, data.labels, allow_references=data.allow_references)
-        for part in (data.train, data.val)
-    )
-    if not scenes:
-        raise JobError(
-            explain("nothing to train on", "no data.train", "image files", "name some in data.train")
-        )
-    table = label_table([each.value for each in data.classes], data.ignore_value)
+    data, run = job.data, RunFolder(Path(job.run))
     # from what is quickly refused to what takes a pass over all pixels
-    bands = data.bands or scenes[0].image.band_names
-    _check_bands(bands, scenes, val_scenes)
-    torch.manual_seed(job.seed)
-    model = build_model(
-        job.model.name, num_classes=len(data.classes), in_channels=len(bands), **job.model.options
-    )
+    survey = find_data(data, seed=job.seed, cache=run.labels)
+    images = [scene.image for scene in survey.scenes.values()]
+    bands = data.bands or _own_bands(images[0])
+    model, init = _build(job, bands, starting, reporter)
     for phase in job.train.all_phases():
         check_trainable(model, phase.trainable)
     facts = gather_facts(model, len(bands), device=device, bf16=bf16, optimizer=job.train.optimizer)
-    largest = max((*scenes, *val_scenes), key=lambda scene: scene.image.num_px).image
+    splits = make_splits(survey, data, seed=job.seed, halo_px=facts.halo.largest_px)
+    _check_bands(bands, splits.train, splits.val)
+    largest = max(images, key=lambda image: image.num_px)
     plans = (
         choose_train(facts, job.limits, tile_px=job.train.tile_px, batch=job.train.batch),
         choose_predict(facts, job.limits, (largest.height, largest.width)),
     )
-    _check_pixels(scenes, val_scenes, table, num_threads=job.train.workers, reporter=reporter)
-    card = _make_card(job, bands, scenes, reporter)
-    return Prepared(device, bf16, scenes, val_scenes, table, card, model, *plans, facts)
+    checked = load_or_check(run.data, data, splits, num_threads=job.train.workers, reporter=reporter)
+    card = _make_card(job, bands, checked)
+    table = label_table([each.value for each in data.classes], data.ignore_value)
+    return Prepared(device, bf16, checked.splits, table, card, model, *plans, facts, init)
+
+
+def _own_bands(image: SceneInfo) -> tuple[str, ...]:
+    """Return the names in the file; a colour picture (PNG, JPEG) has none, but its format says what they are."""
+    is_colour_picture = not image.driver and image.num_bands == 3
+    return ("red", "green", "blue") if is_colour_picture else image.band_names
+
+
+def _build(
+    job: Job, bands: Sequence[str], starting: bool, reporter: Reporter
+) -> tuple[nn.Module, Init | None]:
+    """Build the model and give it the weights it starts from."""
+    import torch
+
+    from outsize.models import build_with_notes
+    from outsize.train.init import start_from
+
+    torch.manual_seed(job.seed)
+    name, classes = job.model.name, job.data.classes
+    options = {key: value for key, value in job.model.options.items() if starting or key != "weights"}
+    model, notes = build_with_notes(
+        name, num_classes=len(classes), in_channels=len(bands), bands=bands, **options
+    )
+    for note in notes:
+        reporter.say("weights", note)
+    if job.train.init is None or not starting:
+        return model, None
+    source = open_run(Path(job.train.init)).best
+    init = start_from(source, model, name=name, options=options, bands=bands, classes=classes)
+    for line in init.lines:
+        reporter.say("init", line)
+    return model, init
 
 
 def _check_bands(
@@ -106,37 +144,11 @@ def _check_bands(
             )
 
 
-def _check_pixels(
-    scenes: Sequence[LabelledScene],
-    val_scenes: Sequence[LabelledScene],
-    table: NDArray[np.uint8],
-    *,
-    num_threads: int,
-    reporter: Reporter,
-) -> None:
-    """Read what would else be read for the first time after hours: all labels, and the images for validation.
-
-    The images to train on are read for their statistics anyway.
-    """
-    from outsize.data.check import check_images, check_labels
-    from outsize.data.statistics import num_windows
-
-    every = (*scenes, *val_scenes)
-    images = [scene.image for scene in val_scenes]
-    total = num_windows([scene.labels for scene in every]) + num_windows(images)
-    with reporter.bar("check scenes", total, "window") as bar:
-        check_labels(every, table, num_threads=num_threads, bar=bar)
-        check_images(images, num_threads=num_threads, bar=bar)
-
-
-def _make_card(job: Job, bands: Sequence[str], scenes: tuple[LabelledScene, ...], reporter: Reporter) -> Card:
-    from outsize.data.statistics import measure_bands, num_windows
+def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:
     from outsize.train.checkpoint import Card
 
-    first = scenes[0].image
-    images = [scene.image for scene in scenes]
-    with reporter.bar("band statistics", num_windows(images), "window") as bar:
-        statistics = measure_bands(images, num_threads=job.train.workers, bar=bar)
+    assert checked.statistics is not None  # no valid training pixel is a problem that was refused
+    first = checked.splits.train[0].image
     resolution = first.georef.resolution if first.georef.crs_wkt else None
     return Card(
         task=job.task,
@@ -145,6 +157,6 @@ def _make_card(job: Job, bands: Sequence[str], scenes: tuple[LabelledScene, ...]
         classes=job.data.classes,
         bands=tuple(bands),
         dtype=first.dtype,
-        statistics=statistics,
+        statistics=checked.statistics,
         resolution=resolution,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,15 @@ from outsize.progress import Bar, Reporter
 from outsize.runs import RunFolder, open_run, output_errors, write_text
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
     from outsize.commands.preparing import Prepared
     from outsize.data.sample import Batch
+    from outsize.data.sampling import Seen
     from outsize.data.windows import TrainingWindows
+    from outsize.losses import Weights
     from outsize.train.loop import Position, Recipe
 
 
@@ -35,7 +42,8 @@ def train(
     resuming = _resumes(run, job, mode)
     pick_device(device_name)
     with naming(job_path):
-        prepared = prepare(job, device_name, reporter)
+        prepared = prepare(job, device_name, reporter, starting=not resuming)
+        lessons = _open_lessons(job, prepared, reporter)
     state = load_state(run.state, prepared.model) if resuming else None
     if state is None:
         _begin(run, job)
@@ -45,7 +53,8 @@ def train(
     if state is not None:
         reporter.say("resume", f"resuming at step {state[1]['total_steps']}", step=state[1]["total_steps"])
     to_device(prepared.model, prepared.device)
-    position = _fit(job, run, prepared, state, reporter)
+    with closing(lessons.windows):
+        position = _fit(job, run, prepared, lessons, state, reporter)
     early = " (stopped early)" if position.stopped else ""
     text = f"trained {position.total_steps} steps{early}, best mean IoU {position.best_score:.4f}: {run.best}"
     reporter.say("trained", text, steps=position.total_steps, best=position.best_score, run=str(run.path))
@@ -73,14 +82,16 @@ def _resumes(run: RunFolder, job: Job, mode: str) -> bool:
 
 def _begin(run: RunFolder, job: Job) -> None:
     """Clear away an earlier training; only now, when nothing in the job or the data stands in the way."""
-    for old in (run.state, run.metrics, run.best, run.last):
+    for old in (run.state, run.metrics, run.best, run.last, run.init):
         with output_errors(old):
             old.unlink(missing_ok=True)
     write_text(run.job, dump_job(job))
 
 
-def _fit(job: Job, run: RunFolder, prepared: Prepared, state: Any, reporter: Reporter) -> Position:
-    from outsize.data.windows import TrainingWindows
+def _fit(
+    job: Job, run: RunFolder, prepared: Prepared, lessons: _Lessons, state: Any, reporter: Reporter
+) -> Position:
+    from outsize.data.sampling import Seen
     from outsize.strategies.compose import compose
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import save_state
@@ -88,36 +99,91 @@ def _fit(job: Job, run: RunFolder, prepared: Prepared, state: Any, reporter: Rep
     from outsize.train.loop import Hooks, fit
 
     task = TASKS[job.task]
-    windows = TrainingWindows(
-        prepared.scenes,
-        prepared.table,
-        tile_px=job.train.tile_px,
-        augmentations=job.train.augment,
-        seed=job.seed,
-    )
-    recipe = _recipe(job, windows)
+    recipe = _recipe(job, lessons.windows)
     step = compose(
         prepared.model,
-        task.make_loss_terms(job.train.loss, prepared.card.statistics),
+        task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights),
         prepared.train_plan,
         bf16=prepared.bf16,
     )
     done = state[1]["total_steps"] if state else 0
     log = TrainingLog(run.metrics, run.events, from_step=done)
+    if lessons.classes and not done:
+        log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
+    seen = Seen([each.name for each in prepared.card.classes])
     num_steps = recipe.steps_per_epoch * sum(phase.epochs for phase in recipe.phases)
-    try:
-        with reporter.bar("train", num_steps, "step") as bar:
-            bar.advance(done)
-            hooks = Hooks(
-                batches=partial(_batches, job, windows, recipe.steps_per_epoch, task.count_terms, prepared),
-                validate=partial(_validate, prepared),
-                log=partial(_log, log, bar, reporter),
-                save_state=partial(save_state, run.state, prepared.model),
-                save_epoch=partial(_save_epoch, run, prepared),
+
+    def count(labels: Tensor) -> Mapping[str, float]:
+        return task.count_terms(job.train.loss, labels, lessons.weights)
+
+    with reporter.bar("train", num_steps, "step") as bar:
+        bar.advance(done)
+        hooks = Hooks(
+            batches=partial(_batches, job, lessons.windows, recipe.steps_per_epoch, count, prepared, seen),
+            validate=lambda model: {**_validate(prepared, model), "mix": seen.as_dict()},
+            log=partial(_log, log, bar, reporter),
+            save_state=partial(save_state, run.state, prepared.model),
+            save_epoch=partial(_save_epoch, run, prepared),
+        )
+        return fit(prepared.model, step, recipe, hooks, state)
+
+
+@dataclass(frozen=True)
+class _Lessons:
+    """What is learnt from."""
+
+    windows: TrainingWindows
+    weights: Weights
+    classes: dict[str, Any]  # their shares and weights, where the labels were counted
+
+
+def _open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> _Lessons:
+    """Open what is drawn from, and say what the classes weigh; labels are read for it only where needed."""
+    from outsize.data.blocks import index_blocks
+    from outsize.data.sampling import Mix
+    from outsize.data.windows import TrainingWindows
+    from outsize.losses.weights import class_weights
+
+    section = job.train
+    mix = Mix(section.rare_share, section.empty_share)
+    index, weights, classes = None, None, {}
+    if mix.needs_index or section.class_weights != "none":
+        names = [each.name for each in prepared.card.classes]
+        with reporter.bar("classes", len(prepared.splits.train), "scene") as bar:
+            index = index_blocks(
+                prepared.splits.train,
+                prepared.table,
+                len(names),
+                # a quarter: a window of half the side, as `scale` may read, still holds a whole block
+                block_px=max(8, section.tile_px // 4),
+                num_threads=section.workers,
+                bar=bar,
             )
-            return fit(prepared.model, step, recipe, hooks, state)
-    finally:
-        windows.close()
+        weights = class_weights(section.class_weights, index.of_scenes, names)
+        classes = _say_classes(names, index.of_scenes.sum(0), weights, reporter)
+    windows = TrainingWindows(
+        prepared.splits.train,
+        prepared.table,
+        tile_px=section.tile_px,
+        augmentations=section.augment,
+        statistics=prepared.card.statistics,
+        seed=job.seed,
+        mix=mix,
+        index=index,
+    )
+    return _Lessons(windows, weights, classes)
+
+
+def _say_classes(
+    names: Sequence[str], num_px: NDArray[np.int64], weights: Weights, reporter: Reporter
+) -> dict[str, Any]:
+    total = int(num_px.sum())
+    shares = {name: int(num) / total for name, num in zip(names, num_px, strict=True)}
+    each_weight = dict(zip(names, weights or (1.0,) * len(names), strict=True))
+    text = ", ".join(f"{name} {shares[name]:.2%} (weight {each_weight[name]:.3g})" for name in names)
+    classes = {"class_shares": shares, "class_weights": each_weight}
+    reporter.say("classes", f"labelled to train on: {text}", **classes)
+    return classes
 
 
 def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
@@ -148,23 +214,32 @@ def _batches(
     job: Job,
     windows: TrainingWindows,
     steps_per_epoch: int,
-    count_terms: Callable[..., Mapping[str, float]],
+    count_terms: Callable[[Tensor], Mapping[str, float]],
     prepared: Prepared,
+    seen: Seen,
     epoch: int,
     first_step: int,
 ) -> Iterator[Batch]:
+    from outsize.data.blocks import count_classes
     from outsize.data.loader import prefetch
     from outsize.data.sample import collate
 
-    size = job.train.batch
+    size, num_classes = job.train.batch, len(prepared.card.classes)
 
-    def make(step: int) -> Batch:
+    def make(step: int) -> tuple[Batch, NDArray[np.int64]]:
         samples = [windows.sample(epoch, step * size + number) for number in range(size)]
-        return collate(samples, partial(count_terms, job.train.loss))
+        num_px = count_classes([sample.labels for sample in samples], num_classes)
+        return collate(samples, count_terms), num_px
 
-    steps = range(first_step, steps_per_epoch)
-    for batch in prefetch(make, steps, num_threads=job.train.workers, num_ahead=2 * job.train.workers):
-        yield batch.to(prepared.device)
+    seen.clear()
+    # from the first, also where a training is resumed in the middle: what was seen is that of the whole epoch
+    made = prefetch(
+        make, range(steps_per_epoch), num_threads=job.train.workers, num_ahead=2 * job.train.workers
+    )
+    for step, (batch, num_px) in enumerate(made):
+        seen.add(num_px)
+        if step >= first_step:
+            yield batch.to(prepared.device)
 
 
 def _validate(prepared: Prepared, model: Any) -> Mapping[str, Any]:
@@ -176,7 +251,7 @@ def _validate(prepared: Prepared, model: Any) -> Mapping[str, Any]:
     assert prepared.predict_plan.tiles is not None
     counts = count_scenes(
         model,
-        prepared.val_scenes or prepared.scenes,
+        prepared.splits.val or prepared.splits.train,
         prepared.table,
         bands=prepared.card.bands,
         statistics=prepared.card.statistics,

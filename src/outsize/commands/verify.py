@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.naming import naming
-from outsize.errors import RunError, VerifyError, explain
-from outsize.job import Job, load_job
+from outsize.errors import VerifyError, explain
+from outsize.job import load_job
 from outsize.progress import Reporter
-from outsize.runs import open_run, write_json
+from outsize.runs import RunFolder, open_run, read_json, write_json
 
 if TYPE_CHECKING:
     from outsize.infer.ready import Ready
@@ -24,17 +24,14 @@ def verify(
     """Compare tiled with whole logits and probe the halo; fails above tolerance unless the plan is approximate."""
     import torch
 
-    from outsize.data.scenes import find_images
+    from outsize.data.scenes import open_image
     from outsize.infer.compare import measure_on_scene
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
-    from outsize.raster.read import describe
 
     run = open_run(run_path)
     job = load_job(run.job, overrides)
-    info = describe(
-        find_images(_any_scene(job), job.data.labels)[0], allow_references=job.data.allow_references
-    )
+    info = open_image(_any_scene(run), job.data)
     pick_device(device_name)
     with naming(run.job):
         ready = load_ready(run.best, job.limits, [info], device_name=device_name, precision="fp32")
@@ -80,10 +77,8 @@ def _probe(ready: Ready, result: dict[str, Any], reporter: Reporter) -> list[str
     return [] if probe.sufficient else ["pixels outside the derived halo reach the core"]
 
 
-def _any_scene(job: Job) -> tuple[str, ...]:
-    for split in (job.data.test, job.data.val, job.data.train):
-        if split:
-            return split
-    raise RunError(
-        explain("nothing to verify on", "a job without scenes", "one scene", "name one in data.test")
-    )
+def _any_scene(run: RunFolder) -> Path:
+    from outsize.data.recall import recall_images
+
+    held = read_json(run.split, "train")
+    return recall_images(run.split, next(split for split in ("test", "val", "train") if held[split]))[0]

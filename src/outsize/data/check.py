@@ -1,19 +1,238 @@
-"""Reads scenes once to find what is wrong with them before a training begins, not in the middle of it."""
+"""Reads all data once to find what is wrong before a training begins, and counts what the training needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.catalogue import Survey, look_around, refuse_too_many
 from outsize.data.loader import prefetch
-from outsize.data.scenes import LabelledScene, read_labels
-from outsize.data.statistics import windows_of
+from outsize.data.normalise import BandStatistics
+from outsize.data.problems import Problem, find_problems
+from outsize.data.scenes import LabelledScene, label_table, read_labels, stack_files
+from outsize.data.split import BadFile, Splits
+from outsize.data.statistics import from_sums, num_windows, windows_of
+from outsize.data.tally import BLOCK_PX, Tally, is_small, tally_scene
 from outsize.errors import DataError, explain
-from outsize.progress import Bar
+from outsize.job import DataSection
+from outsize.progress import Bar, Reporter
 from outsize.raster.read import SceneInfo, SceneReader
+from outsize.runs import write_text
 from outsize.tiles.window import Window
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Data of which every pixel was read once, and what was counted."""
+
+    splits: Splits  # without what was set aside
+    statistics: BandStatistics | None  # of the bands, over valid training pixels; None where there are none
+    class_px: dict[str, NDArray[np.int64]]  # of each split: labelled pixels of each class
+    blocks: dict[Path, NDArray[np.int64]]  # of each image: labelled pixels (row and column of blocks, class)
+    problems: tuple[Problem, ...]
+
+
+def open_and_count(
+    data: DataSection, *, seed: int, cache: Path, num_threads: int
+) -> tuple[Survey, dict[Path, Tally]]:
+    """Open every image and count the small ones at once, while others are opened.
+
+    Blocks are shared out only when all scenes are known: then nothing is counted yet.
+    """
+    table = label_table([each.value for each in data.classes], data.ignore_value)
+    tallies: dict[Path, Tally] = {}
+
+    def visit(scene: LabelledScene, split: str) -> None:
+        if is_small(scene):
+            tallies[scene.image.path] = tally_scene(scene, {split: ()}, table, len(data.classes))
+
+    is_whole = not (data.images and data.split.by == "blocks")
+    survey = look_around(
+        data, seed=seed, cache=cache, num_threads=num_threads, visit=visit if is_whole else None
+    )
+    return survey, tallies
+
+
+def check_data(
+    data: DataSection,
+    splits: Splits,
+    *,
+    num_threads: int,
+    bar: Callable[[int], Bar] | None = None,
+    known: Mapping[Path, Tally] = MappingProxyType({}),
+) -> Checked:
+    """Read every block once and count; what is wrong is listed, not raised.
+
+    `bar` makes the progress bar for a number of images and windows; what is `known` is not read again.
+    """
+    table = label_table([each.value for each in data.classes], data.ignore_value)
+    areas = _areas(splits)
+    every = list({scene.image.path: scene for _, held in splits.items() for scene in held}.values())
+    scenes = [scene for scene in every if scene.image.path not in known]
+    total = sum(1 if is_small(scene) else num_windows([scene.image]) for scene in scenes)
+    shown = bar(total) if bar is not None else None
+
+    def advance() -> None:
+        if shown is not None:
+            shown.advance()
+
+    def small(index: int) -> Tally:
+        scene = few[index]
+        return tally_scene(scene, areas[scene.image.path], table, len(data.classes))
+
+    few = [scene for scene in scenes if is_small(scene)]
+    tallies = dict(known)
+    for index, tally in enumerate(
+        prefetch(small, range(len(few)), num_threads=num_threads, num_ahead=8 * num_threads)
+    ):
+        tallies[few[index].image.path] = tally
+        advance()
+    for scene in scenes:
+        if not is_small(scene):
+            path = scene.image.path
+            tallies[path] = tally_scene(
+                scene, areas[path], table, len(data.classes), num_threads=num_threads, advance=advance
+            )
+    return _gather(data, splits, {scene.image.path: tallies[scene.image.path] for scene in every})
+
+
+def load_or_check(
+    path: Path, data: DataSection, splits: Splits, *, num_threads: int, reporter: Reporter
+) -> Checked:
+    """Return what data.json at `path` says of these very files, or read them all and write it.
+
+    Refuses data with which training cannot begin.
+    """
+    key = _key(data, splits)
+    checked = _load(path, key, splits)
+    if checked is None:
+        with ExitStack() as stack:
+            checked = check_data(
+                data,
+                splits,
+                num_threads=num_threads,
+                bar=lambda total: stack.enter_context(reporter.bar("check", total, "part")),
+            )
+        refuse_problems(checked)
+        save(path, data, splits, checked)
+    refuse_problems(checked)
+    return checked
+
+
+def refuse_problems(checked: Checked) -> None:
+    """Raise the first problem that stands in the way; say how many more there are."""
+    fatal = [problem for problem in checked.problems if problem.fatal]
+    if fatal:
+        more = f" ({len(fatal) - 1} more: run `outsize check`)" if len(fatal) > 1 else ""
+        raise DataError(fatal[0].text + more)
+
+
+def save(path: Path, data: DataSection, splits: Splits, checked: Checked) -> None:
+    """Write data.json: statistics, classes by split, problems, and one line for each image with its blocks."""
+    places: dict[Path, list[str]] = {}
+    for split, held in splits.items():
+        for scene in held:
+            places.setdefault(scene.image.path, []).append(split)
+    head = {
+        "key": _key(data, splits),
+        "block_px": BLOCK_PX,
+        "classes": [each.name for each in data.classes],
+        "statistics": None
+        if checked.statistics is None
+        else {"mean": checked.statistics.mean, "std": checked.statistics.std},
+        "class_px": {split: counts.tolist() for split, counts in checked.class_px.items()},
+        "problems": [vars(problem) for problem in checked.problems],
+        "set_aside": [{"file": str(bad.path), "reason": bad.reason} for bad in checked.splits.set_aside],
+    }
+    lines = [
+        json.dumps({"image": str(image), "splits": places[image], "blocks": counts.tolist()})
+        for image, counts in checked.blocks.items()
+    ]
+    text = json.dumps(head, indent=1)[:-2] + ',\n "scenes": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
+    write_text(path, text)
+
+
+def _load(path: Path, key: str, splits: Splits) -> Checked | None:
+    """Return what data.json says, unless files, classes or split are others by now."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        if tree["key"] != key or tree["statistics"] is None:
+            return None
+        known = {bad.path for bad in splits.set_aside}
+        bad = [BadFile(Path(each["file"]), each["reason"]) for each in tree["set_aside"]]
+        return Checked(
+            splits.without([each for each in bad if each.path not in known]),
+            BandStatistics(tuple(tree["statistics"]["mean"]), tuple(tree["statistics"]["std"])),
+            {split: np.array(counts, np.int64) for split, counts in tree["class_px"].items()},
+            {Path(each["image"]): np.array(each["blocks"], np.int64) for each in tree["scenes"]},
+            tuple(Problem(**each) for each in tree["problems"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or of another make: counted anew
+        return None
+
+
+def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, Tally]) -> Checked:
+    names = [each.name for each in data.classes]
+    bad = [BadFile(path, tally.corrupt) for path, tally in tallies.items() if tally.corrupt]
+    problems = [Problem("contents", str(path), tally.fault) for path, tally in tallies.items() if tally.fault]
+    try:
+        refuse_too_many([*splits.set_aside, *bad], len(tallies) + len(splits.set_aside), data.max_bad_share)
+    except DataError as error:
+        problems.insert(0, Problem("corrupt", str(bad[0].path) if bad else "", str(error)))
+    kept = splits.without(bad)
+    good = {path: tally for path, tally in tallies.items() if not tally.corrupt}
+    class_px = {split: np.zeros(len(names), np.int64) for split, _ in splits.items()}
+    for tally in good.values():
+        for split, counts in tally.split_px.items():
+            class_px[split] += counts
+    for split, scenes in kept.items():
+        if getattr(splits, split) and not scenes:
+            found, need = f"all {len(getattr(splits, split))} images corrupt", "at least one image"
+            text = explain(f"nothing is left for {split}", found, need, "restore them from their source")
+            problems.append(Problem("corrupt", "", text))
+    if kept.train:
+        bands = data.bands or kept.train[0].image.band_names
+        if not problems:  # what follows from a broken file is no news
+            problems += find_problems(kept, bands, names, class_px)
+    blocks = {path: tally.blocks for path, tally in good.items()}
+    return Checked(kept, _statistics(good.values()), class_px, blocks, tuple(problems))
+
+
+def _statistics(tallies: Iterable[Tally]) -> BandStatistics | None:
+    trained = [tally for tally in tallies if tally.num_train]
+    if not trained or len({len(tally.sums) for tally in trained}) > 1:
+        return None
+    count = sum(tally.num_train for tally in trained)
+    sums = np.sum([tally.sums for tally in trained], axis=0)
+    return from_sums(count, sums, np.sum([tally.squares for tally in trained], axis=0))
+
+
+def _areas(splits: Splits) -> dict[Path, dict[str, tuple[Window, ...]]]:
+    areas: dict[Path, dict[str, tuple[Window, ...]]] = {}
+    for split, scenes in splits.items():
+        for scene in scenes:
+            areas.setdefault(scene.image.path, {})[split] = scene.areas
+    return areas
+
+
+def _key(data: DataSection, splits: Splits) -> str:
+    """Name all that decides what is counted: classes, split, and each file by size and time."""
+    about: list[object] = [[each.value for each in data.classes], [each.name for each in data.classes]]
+    about += [data.ignore_value, data.bands, data.max_bad_share, BLOCK_PX]
+    for split, scenes in splits.items():
+        for scene in scenes:
+            files = stack_files(scene.image.path, data).values() if data.stack else (scene.image.path,)
+            stats = [(str(file), file.stat()) for file in (*files, scene.labels.path) if file.exists()]
+            about.append((split, [(name, s.st_size, s.st_mtime_ns) for name, s in stats], scene.areas))
+    return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 def check_labels(

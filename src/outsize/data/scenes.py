@@ -1,7 +1,8 @@
-"""The format `scenes`: large rasters, each with a label raster of the same grid beside it."""
+"""The format `scenes`: large rasters, each with labels beside it: a raster, or polygons."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.sample import IGNORE
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, JobError, explain
+from outsize.job import DataSection
+from outsize.raster.align import fits, is_made_of, warp_labels
+from outsize.raster.burn import PolygonLabels, burn_labels, is_vector, list_attributes, value_named
 from outsize.raster.read import SceneInfo, SceneReader, describe
+from outsize.raster.stack import stack_bands
 from outsize.tiles.window import Window
 
 _UNKNOWN = 254  # marks a label value that is in no class
@@ -20,26 +25,32 @@ _UNKNOWN = 254  # marks a label value that is in no class
 
 @dataclass(frozen=True)
 class LabelledScene:
-    """An image and the raster that labels it, on one grid."""
+    """An image and the raster that labels it, on one grid, and the parts of it that belong to a split."""
 
     image: SceneInfo
     labels: SceneInfo
+    areas: tuple[Window, ...] = ()  # empty: all of it
 
 
-def find_images(patterns: Sequence[str], labels_name: str) -> tuple[Path, ...]:
-    """Return the image files that the patterns name, sorted; label files among them are passed over."""
+def find_images(patterns: Sequence[str], labels_name: str, *, folders: bool = False) -> tuple[Path, ...]:
+    """Return the image files that the patterns name, sorted; label files among them are passed over.
+
+    `folders`: a scene may be a folder too.
+    """
     found: dict[Path, None] = {}
     for pattern in patterns:
-        path = Path(pattern)
-        matches = sorted(path.parent.glob(path.name)) if _is_pattern(path.name) else [path]
-        images = [match for match in matches if not _is_label(match, labels_name)]
+        images = [
+            match
+            for match in _matches(pattern)
+            if not _is_label(match, labels_name) and (folders or not match.is_dir() or str(match) == pattern)
+        ]
         if not images:
             raise DataError(
                 explain(
                     "no image found",
                     f"nothing at {pattern}",
                     "at least one file",
-                    "check data.train/val/test",
+                    "check data.images, or data.train/val/test",
                 )
             )
         found.update(dict.fromkeys(images))
@@ -49,27 +60,88 @@ def find_images(patterns: Sequence[str], labels_name: str) -> tuple[Path, ...]:
 def open_scenes(
     patterns: Sequence[str], labels_name: str, *, allow_references: bool = False
 ) -> tuple[LabelledScene, ...]:
-    """Describe every image the patterns name together with its labels, and check that they fit each other."""
+    """Describe every image the patterns name together with its label raster of the same grid."""
     scenes = []
     for path in find_images(patterns, labels_name):
         image = describe(path, allow_references=allow_references)
         labels = describe(labels_path(path, labels_name), allow_references=allow_references)
-        if (image.height, image.width) != (labels.height, labels.width):
-            raise DataError(
-                explain(
-                    f"labels {labels.path} do not fit their image",
-                    f"{labels.height} x {labels.width} px",
-                    f"{image.height} x {image.width} px",
-                    "label each pixel of the image",
-                )
-            )
+        fits(labels, image)
         scenes.append(LabelledScene(image, labels))
     return tuple(scenes)
+
+
+def open_scene(path: Path, data: DataSection, cache: Path) -> LabelledScene:
+    """Describe one image with its labels; labels that are polygons or lie elsewhere are made a raster in `cache`."""
+    image = open_image(path, data)
+    source = labels_path(scene_name(path, data), data.labels)
+    target = cache / f"{scene_name(path, data).stem}-{_digest(str(path.resolve()), 8)}.tif"
+    if is_vector(source.name):
+        polygons = _polygons(source, data)
+        key = _key(source, image, str(polygons), str(data.ignore_value))
+        if not is_made_of(target, key):
+            burn_labels(polygons, image, target, ignore_value=data.ignore_value, key=key)
+        return LabelledScene(image, describe(target))
+    labels = describe(source, allow_references=data.allow_references)
+    refuse_colours(labels)
+    if fits(labels, image):
+        return LabelledScene(image, labels)
+    key = _key(source, image, str(data.ignore_value))
+    if not is_made_of(target, key):
+        warp_labels(labels, image, target, ignore_value=data.ignore_value, key=key)
+    return LabelledScene(image, describe(target))
+
+
+def open_image(path: Path, data: DataSection) -> SceneInfo:
+    """Describe one image: a file, or the stack of its bands."""
+    if not data.stack:
+        return describe(path, allow_references=data.allow_references)
+    return stack_bands(path, stack_files(path, data), allow_references=data.allow_references)
+
+
+def stack_files(path: Path, data: DataSection) -> dict[str, Path]:
+    """Return the file of each band of a stacked scene, in the order of data.bands where that is given."""
+    if data.bands and sorted(data.bands) != sorted(data.stack):
+        need, remedy = f"the names of data.stack: {', '.join(data.stack)}", "name the same bands in both"
+        raise JobError(explain("data.bands and data.stack differ", ", ".join(data.bands), need, remedy))
+    named = scene_name(path, data)
+    folder = path if path.is_dir() else path.parent
+    files = {}
+    for band in data.bands or data.stack:
+        name = data.stack[band].format(stem=named.stem, name=named.name)
+        found = _matches(str(folder / name))
+        if len(found) != 1:
+            what = ", ".join(each.name for each in found[:3]) or f"nothing at {folder / name}"
+            remedy = f"correct data.stack.{band}"
+            raise DataError(explain(f"band {band} of {path} is not clear", what, "one file", remedy))
+        files[band] = found[0]
+    return files
+
+
+def scene_name(path: Path, data: DataSection) -> Path:
+    """Return the path whose stem names a scene.
+
+    An image may be named by one of its bands: with stack.red = "{stem}_B04.tif", a_B04.tif is the scene a.
+    """
+    for template in data.stack.values():
+        before, stem, after = template.partition("{stem}")
+        if stem and not path.is_dir() and path.name.startswith(before) and path.name.endswith(after):
+            inner = path.name[len(before) : len(path.name) - len(after)]
+            return path.with_name(inner + path.suffix)
+    return path
 
 
 def labels_path(image: Path, labels_name: str) -> Path:
     """Return where the labels of an image are."""
     return image.parent / labels_name.format(stem=image.stem, name=image.name)
+
+
+def refuse_colours(labels: SceneInfo) -> None:
+    """Refuse labels of several bands: a colour is no class."""
+    if labels.num_bands != 1:
+        remedy = "save class numbers as one band (a grey or indexed picture) instead of colours"
+        raise DataError(
+            explain(f"labels {labels.path} are colours", f"{labels.num_bands} bands", "one band", remedy)
+        )
 
 
 def label_table(values: Sequence[int], ignore_value: int) -> NDArray[np.uint8]:
@@ -83,39 +155,81 @@ def label_table(values: Sequence[int], ignore_value: int) -> NDArray[np.uint8]:
 def read_labels(reader: SceneReader, window: Window, table: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Read class indices of a window; IGNORE where the label is not valid."""
     raster = reader.read(window)
-    values = raster.pixels[0]
-    _refuse_outside(reader, values[raster.valid], 0, 255)
-    classes = table[np.where(raster.valid, values, 0).astype(np.uint8)]
-    unknown = raster.valid & (classes == _UNKNOWN)
+    return classes_of(reader.info, raster.pixels[0], raster.valid, table, window)
+
+
+def classes_of(
+    labels: SceneInfo,
+    values: NDArray[Any],
+    valid: NDArray[np.bool_],
+    table: NDArray[np.uint8],
+    window: Window,
+) -> NDArray[np.uint8]:
+    """Turn label values of a window into class indices; IGNORE where they are not valid."""
+    known = values[valid]
+    if known.size and values.dtype != np.uint8 and (known.min() < 0 or known.max() > 255):
+        found, remedy = f"{known.min()} to {known.max()}", "renumber the classes"
+        raise DataError(explain(f"label values out of range in {labels.path}", found, "0 to 255", remedy))
+    classes = table[np.where(valid, values, 0).astype(np.uint8)]
+    unknown = valid & (classes == _UNKNOWN)
     if unknown.any():
-        known = np.flatnonzero(table < _UNKNOWN).tolist()
+        wanted = np.flatnonzero(table < _UNKNOWN).tolist()
         raise DataError(
             explain(
-                f"label value outside the classes in {reader.info.path}",
+                f"label value outside the classes in {labels.path}",
                 f"{int(values[unknown][0])} at {_first(unknown, window)}",
-                f"one of {known}",
+                f"one of {wanted}",
                 "add it to data.classes or set data.ignore_value",
             )
         )
-    return np.where(raster.valid, classes, np.uint8(IGNORE))
-
-
-def _refuse_outside(reader: SceneReader, values: NDArray[Any], low: int, high: int) -> None:
-    if values.size and (values.min() < low or values.max() > high):
-        found = f"{values.min()} to {values.max()}"
-        raise DataError(
-            explain(
-                f"label values out of range in {reader.info.path}",
-                found,
-                f"{low} to {high}",
-                "renumber the classes",
-            )
-        )
+    return np.where(valid, classes, np.uint8(IGNORE))
 
 
 def _first(mask: NDArray[np.bool_], window: Window) -> str:
     row, col = np.argwhere(mask)[0]
     return f"row {window.row + int(row)}, column {window.col + int(col)}"
+
+
+def _polygons(source: Path, data: DataSection) -> PolygonLabels:
+    """Say what polygons mean, from the keys of the job."""
+    by_name = {each.name: each.value for each in data.classes}
+    outside = None if data.outside is None else value_named(data.outside, "data.outside", by_name)
+    if (data.attribute is None) == (data.all_polygons is None):
+        found = "neither" if data.attribute is None else "both"
+        known = ", ".join(list_attributes(source, data.layer)) or "none"
+        remedy = f"set one of them; attributes there: {known}"
+        raise JobError(
+            explain(
+                f"polygons of {source} have no class", found, "data.attribute or data.all_polygons", remedy
+            )
+        )
+    if data.all_polygons is not None:
+        values = {"": value_named(data.all_polygons, "data.all_polygons", by_name)}
+        return PolygonLabels(source, data.layer, None, values, outside)
+    values = {each.name if each.attribute is None else each.attribute: each.value for each in data.classes}
+    return PolygonLabels(source, data.layer, data.attribute, values, outside)
+
+
+def _key(source: Path, image: SceneInfo, *more: str) -> str:
+    """Name all that decides the pixels of labels that are made."""
+    about = source.stat()
+    grid = (image.height, image.width, image.georef)
+    return _digest(f"{source.resolve()} {about.st_size} {about.st_mtime_ns} {grid} {more}", 32)
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def _matches(pattern: str) -> list[Path]:
+    """Return the paths that a pattern names; a star may stand in any part of it."""
+    parts = Path(pattern).parts
+    first = next((number for number, part in enumerate(parts) if _is_pattern(part)), None)
+    if first is None:
+        return [Path(pattern)]
+    if Path(pattern).exists():  # a name with brackets in it
+        return [Path(pattern)]
+    return sorted(Path(*parts[:first]).glob(str(Path(*parts[first:]))))
 
 
 def _is_pattern(name: str) -> bool:

@@ -34,8 +34,13 @@ def measure_bands(scenes: Sequence[SceneInfo], *, num_threads: int, bar: Bar | N
                 )
             )
         count, total, total_squares = count + scene_count, total + sums, total_squares + squares
+    return from_sums(count, total, total_squares)
+
+
+def from_sums(count: int, total: np.ndarray, squares: np.ndarray) -> BandStatistics:
+    """Return mean and standard deviation of each band from sums over `count` pixels."""
     mean = total / count
-    variance = np.maximum(total_squares / count - mean**2, 0.0)
+    variance = np.maximum(squares / count - mean**2, 0.0)
     # a constant band carries nothing: leave it at 0 after the mean is taken off. A spread below the digits of
     # float32 is that of rounding, and dividing by it would blow rounding up to the size of a signal
     std = np.where(variance > _ROUNDING * mean**2, np.sqrt(variance), 1.0)

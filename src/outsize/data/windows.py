@@ -7,13 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.augment import augment
+from outsize.data.augment import FLOAT_NAMES, augment, draw_side, resize
+from outsize.data.blocks import BlockIndex, areas_of
+from outsize.data.normalise import BandStatistics
+from outsize.data.readers import OpenScenes
 from outsize.data.sample import IGNORE, Sample
+from outsize.data.sampling import Mix, Place, Places
 from outsize.data.scenes import LabelledScene, read_labels
-from outsize.raster.read import SceneReader
-from outsize.tiles.window import Window
 
-_MAX_TRIES = 20  # for a window with at least one labelled pixel
+_MAX_TRIES = (
+    20  # for a window with the labels wanted; the later half goes where several classes are known to be
+)
+_NUM_PROBES = 400  # windows looked at to learn how many have one class only
 
 
 class TrainingWindows:
@@ -26,37 +31,84 @@ class TrainingWindows:
         *,
         tile_px: int,
         augmentations: Sequence[str],
+        statistics: BandStatistics,
         seed: int,
+        mix: Mix | None = None,
+        index: BlockIndex | None = None,
     ) -> None:
-        self._readers = [(SceneReader(scene.image), SceneReader(scene.labels)) for scene in scenes]
-        self._table, self._tile_px, self._augmentations = table, tile_px, tuple(augmentations)
-        self._seed = seed
-        areas = np.array([scene.image.height * scene.image.width for scene in scenes], np.float64)
-        self._shares = areas / areas.sum()
+        self._scenes, self._table, self._seed = tuple(scenes), table, seed
+        self._tile_px, self._statistics = tile_px, statistics
+        self._scales = "scale" in augmentations
+        self._augmentations = tuple(name for name in augmentations if name != "scale")
+        # one dtype for all samples of a batch, whatever is drawn for each
+        self._as_float = not FLOAT_NAMES.isdisjoint(augmentations)
+        self._open = OpenScenes()
+        self._mix = mix or Mix()
+        if self._mix.needs_index and index is None:
+            raise ValueError("rare_share and empty_share need an index of the labels")
+        self._places = Places(self._scenes, index)
         # enough windows to cover the scenes once
-        self.samples_per_cover = max(1, round(areas.sum() / tile_px**2))
+        self.samples_per_cover = max(1, round(self._places.num_px / tile_px**2))
+        self._keep_empty = self._share_kept()
 
     def sample(self, epoch: int, index: int) -> Sample:
         """Return sample `index` of `epoch`: a function of (seed, epoch, index), not of order or thread."""
         rng = np.random.default_rng((self._seed, epoch, index))
-        for _ in range(_MAX_TRIES):
-            drawn = self._draw(rng)
-            if (drawn.labels != IGNORE).any():
-                break
-        return augment(drawn, self._augmentations, rng)
+        at_rare = rng.random() < self._mix.rare_share
+        num_wanted = 1 if rng.random() < self._keep_empty else 2
+        for attempt in range(_MAX_TRIES):
+            place = self._draw(rng, at_rare, at_mixed=num_wanted == 2 and attempt >= _MAX_TRIES // 2)
+            labels = self._read_labels(place)
+            # the image is read only for labels that will do
+            if num_classes(labels) >= num_wanted or attempt == _MAX_TRIES - 1:
+                drawn = self._read(place, labels)
+                if num_classes(drawn.labels) >= num_wanted:
+                    break
+        return augment(resize(drawn, self._tile_px), self._augmentations, rng, self._statistics)
 
-    def _draw(self, rng: np.random.Generator) -> Sample:
-        images, labels = self._readers[rng.choice(len(self._readers), p=self._shares)]
-        side = self._tile_px
-        row = int(rng.integers(max(1, images.info.height - side + 1)))
-        col = int(rng.integers(max(1, images.info.width - side + 1)))
-        window = Window(row, col, side, side)
-        raster = images.read(window)
-        classes = read_labels(labels, window, self._table)
-        return Sample(raster.pixels, raster.valid, np.where(raster.valid, classes, np.uint8(IGNORE)))
+    def _draw(self, rng: np.random.Generator, at_rare: bool, at_mixed: bool = False) -> Place:
+        side = draw_side(rng, self._tile_px) if self._scales else self._tile_px
+        if at_mixed:
+            return self._places.at_mixed(rng, side)
+        return self._places.at_rare(rng, side) if at_rare else self._places.anywhere(rng, side)
+
+    def _read_labels(self, place: Place) -> NDArray[np.uint8]:
+        """Read the labels inside the areas of the split; also in those beside the one that was drawn."""
+        scene, window = self._scenes[place.scene], place.window
+        with self._open.lend(scene.labels) as reader:
+            labels = read_labels(reader, window, self._table)
+        inside = np.zeros(labels.shape, np.bool_)
+        for area in areas_of(scene):
+            inside[window.intersect(area).within(window).slices] = True
+        labels[~inside] = IGNORE
+        return labels
+
+    def _read(self, place: Place, labels: NDArray[np.uint8]) -> Sample:
+        info = self._scenes[place.scene].image
+        dtype = "float32" if self._as_float else info.dtype
+        pixels = np.empty((info.num_bands, *labels.shape), dtype)
+        valid = np.empty(labels.shape, np.bool_)
+        with self._open.lend(info) as reader:
+            reader.read_into(place.window, pixels, valid)
+        return Sample(pixels, valid, np.where(valid, labels, np.uint8(IGNORE)))
+
+    def _share_kept(self) -> float:
+        """Return the share of windows with one class to keep, so that not more than `empty_share` remain."""
+        if self._mix.empty_share >= 1:
+            return 1.0
+        rng = np.random.default_rng((self._seed, 2**32 - 1))
+        found = []
+        for _ in range(_NUM_PROBES):
+            place = self._draw(rng, rng.random() < self._mix.rare_share)
+            found.append(num_classes(self._read_labels(place)))
+        num_one, num_labelled = found.count(1), _NUM_PROBES - found.count(0)
+        return min(1.0, self._mix.empty_share * num_labelled / num_one) if num_one else 1.0
 
     def close(self) -> None:
         """Close every file."""
-        for images, labels in self._readers:
-            images.close()
-            labels.close()
+        self._open.close()
+
+
+def num_classes(labels: NDArray[np.uint8]) -> int:
+    """Count the classes in an array of labels."""
+    return int(np.count_nonzero(np.bincount(labels.ravel(), minlength=IGNORE + 1)[:IGNORE]))

@@ -1,8 +1,9 @@
-"""Compares class maps with label rasters, window by window."""
+"""Compares class maps with label rasters, and with each other, window by window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,40 +13,115 @@ from outsize.data.loader import prefetch
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.errors import DataError, explain
+from outsize.infer.places import Place, count_places, score_place
+from outsize.metrics.calibration import Reliability, no_pixels, reliability
 from outsize.metrics.confusion import Counts, confusion
 from outsize.progress import Bar
-from outsize.raster.read import SceneReader, describe
+from outsize.raster.aoi import AreaOfInterest
+from outsize.raster.read import SceneInfo, SceneReader, describe
 from outsize.tiles.window import Window
 
-_SIDE_PX = 2048
+_SIDE_PX = 2048  # a multiple of the side of a place
+
+
+@dataclass(frozen=True)
+class MapFiles:
+    """What a prediction left of one scene."""
+
+    classes: Path
+    confidence: Path | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was counted over the pixels that are labelled, valid, predicted and inside."""
+
+    counts: Counts  # (true class, predicted class)
+    reliability: Reliability | None  # None where there is no raster of confidence
+    places: tuple[Place, ...]
 
 
 def compare_map(
-    map_path: Path, scene: LabelledScene, table: NDArray[np.uint8], num_classes: int, bar: Bar | None = None
-) -> Counts:
-    """Count (true class, predicted class) over the pixels that are labelled, valid and predicted."""
-    info = describe(map_path)
-    if (info.height, info.width) != (scene.labels.height, scene.labels.width):
-        raise DataError(
-            explain(
-                f"map {map_path} does not fit the labels {scene.labels.path}",
-                f"{info.height} x {info.width} px",
-                f"{scene.labels.height} x {scene.labels.width} px",
-                "predict that scene again",
-            )
-        )
-    if info.dtype != "uint8" or info.num_bands != 1:
-        found, need = f"{info.num_bands} bands of {info.dtype}", "one band of uint8"
-        raise DataError(explain(f"{map_path} is no class map", found, need, "predict that scene again"))
-    windows = list(_windows(info.height, info.width))
-    total = np.zeros((num_classes, num_classes), np.int64)
+    files: MapFiles,
+    scene: LabelledScene,
+    table: NDArray[np.uint8],
+    num_classes: int,
+    *,
+    number: int = 0,
+    map_table: NDArray[np.uint8] | None = None,
+    inside: AreaOfInterest | None = None,
+    bar: Bar | None = None,
+) -> Comparison:
+    """Count a map against its labels, in the scene's areas and the area of interest; `number` is the scene's.
+
+    `map_table` turns values of the map into classes where they differ from those of the labels.
+    """
+    map_table = table if map_table is None else map_table
+    info = describe_map(files.classes, scene.labels)
+    confidence = describe_map(files.confidence, scene.labels) if files.confidence else None
+    size, windows = (info.height, info.width), list(_windows(info.height, info.width))
+
     with SceneReader(info) as maps, SceneReader(scene.labels) as labels:
+        sure = SceneReader(confidence) if confidence else None
+
+        def count(index: int) -> tuple[list[tuple[Window, Counts]], Reliability | None]:
+            window = windows[index]
+            counted = counted_pixels(window, scene.areas, inside)
+            if counted is not None and not counted.any():
+                return [], no_pixels() if sure else None
+            truth, predicted = read_labels(labels, window, table), _read_classes(maps, window, map_table)
+            if counted is not None:
+                truth = np.where(counted, truth, np.uint8(IGNORE))
+            known = (truth < num_classes) & (predicted < num_classes)
+            trust = None
+            if sure is not None:
+                raster = sure.read(window)
+                bytes_ = np.where(raster.valid & known, raster.pixels[0], np.uint8(IGNORE))
+                trust = reliability(bytes_, truth == predicted)
+            return list(count_places(truth, predicted, num_classes, window)), trust
+
+        total = np.zeros((num_classes, num_classes), np.int64)
+        trusted = no_pixels() if sure else None
+        places: list[Place] = []
+        try:
+            for found, trust in prefetch(count, range(len(windows)), num_threads=2, num_ahead=4):
+                for place, counts in found:
+                    total += counts
+                    scored = score_place(number, size, place, counts)
+                    places += [scored] if scored else []
+                trusted = trusted + trust if trusted is not None and trust is not None else trusted
+                if bar is not None:
+                    bar.advance()
+        finally:
+            if sure is not None:
+                sure.close()
+    return Comparison(total, trusted, tuple(places))
+
+
+def compare_maps(
+    paths: tuple[Path, Path],
+    tables: tuple[NDArray[np.uint8], NDArray[np.uint8]],
+    scene: LabelledScene,
+    num_classes: int,
+    *,
+    inside: AreaOfInterest | None = None,
+    bar: Bar | None = None,
+) -> Counts:
+    """Count (class in one map, class in the other) over the pixels that both predict, labelled or not."""
+    first, second = (describe_map(path, scene.image) for path in paths)
+    windows = list(_windows(first.height, first.width))
+    total = np.zeros((num_classes, num_classes), np.int64)
+    with SceneReader(first) as one, SceneReader(second) as other:
 
         def count(index: int) -> Counts:
-            raster = maps.read(windows[index])
-            # values outside the classes cannot come from a model of this run: left out like nodata
-            predicted = np.where(raster.valid, table[raster.pixels[0]], np.uint8(IGNORE))
-            return confusion(read_labels(labels, windows[index], table), predicted, num_classes)
+            here, there = (
+                _read_classes(reader, windows[index], table)
+                for reader, table in zip((one, other), tables, strict=True)
+            )
+            counted = counted_pixels(windows[index], scene.areas, inside)
+            if counted is not None:
+                here = np.where(counted, here, np.uint8(IGNORE))
+            return confusion(here, there, num_classes)
 
         for counts in prefetch(count, range(len(windows)), num_threads=2, num_ahead=4):
             total += counts
@@ -55,8 +131,47 @@ def compare_map(
 
 
 def num_windows(height: int, width: int) -> int:
-    """Count the windows that compare_map reads, for a progress bar."""
+    """Count the windows that a comparison reads, for a progress bar."""
     return sum(1 for _ in _windows(height, width))
+
+
+def describe_map(path: Path, like: SceneInfo) -> SceneInfo:
+    """Describe a map or a confidence that must lie on the grid of `like`."""
+    info = describe(path)
+    if (info.height, info.width) != (like.height, like.width):
+        raise DataError(
+            explain(
+                f"map {path} does not fit {like.path}",
+                f"{info.height} x {info.width} px",
+                f"{like.height} x {like.width} px",
+                "predict that scene again",
+            )
+        )
+    if info.dtype != "uint8" or info.num_bands != 1:
+        found, need = f"{info.num_bands} bands of {info.dtype}", "one band of uint8"
+        raise DataError(explain(f"{path} is no class map", found, need, "predict that scene again"))
+    return info
+
+
+def _read_classes(reader: SceneReader, window: Window, table: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    raster = reader.read(window)
+    # values outside the classes cannot come from a model of this run: left out like nodata
+    classes: NDArray[np.uint8] = np.where(raster.valid, table[raster.pixels[0]], np.uint8(IGNORE))
+    return classes
+
+
+def counted_pixels(
+    window: Window, areas: Sequence[Window], inside: AreaOfInterest | None
+) -> NDArray[np.bool_] | None:
+    """Say which pixels of a window belong to the split and the area of interest; None: all of them."""
+    if not areas and inside is None:
+        return None
+    counted = np.full((window.height, window.width), not areas)
+    for area in areas:
+        counted[area.intersect(window).within(window).slices] = True
+    if inside is not None:
+        counted &= inside.mask(window)
+    return counted
 
 
 def _windows(height: int, width: int) -> Iterator[Window]:

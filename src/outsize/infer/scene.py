@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from outsize.errors import DataError, OutputError, explain
@@ -23,8 +25,10 @@ from outsize.infer.stream import Settings, TileResult, Waits, stream_tiles
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
 from outsize.raster import disk
+from outsize.raster.aoi import AreaOfInterest
 from outsize.raster.cog import make_cog
 from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.style import write_style
 from outsize.raster.vectors import write_polygons
 from outsize.raster.write import Layer, TileStore
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, Wanted, decode
@@ -46,6 +50,12 @@ class Products:
     min_area_m2: float = 0.0
     simplify_m: float = 0.0
     overviews: Literal["mode", "nearest"] = "mode"
+    inside: AreaOfInterest | None = None  # nothing is predicted outside of it
+
+    @property
+    def style_path(self) -> Path:
+        """Names and colours of the classes, for QGIS."""
+        return self.map_path.with_suffix(".qml")
 
     @property
     def confidence_path(self) -> Path:
@@ -61,8 +71,19 @@ class Products:
     def paths(self) -> tuple[Path, ...]:
         """All files, the map first."""
         wanted = ((self.confidence, self.confidence_path), (self.probabilities, self.probabilities_path))
-        rasters = (self.map_path, *(path for is_wanted, path in wanted if is_wanted))
+        rasters = (self.map_path, self.style_path, *(path for is_wanted, path in wanted if is_wanted))
         return rasters if self.polygons is None else (*rasters, self.polygons)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What predict.json calls the files."""
+        files = {
+            "map": self.map_path,
+            "confidence": self.confidence_path if self.confidence else None,
+            "polygons": self.polygons,
+            "aoi": None if self.inside is None else self.inside.path,
+        }
+        return {name: str(path) for name, path in files.items() if path is not None}
 
     @property
     def work_folder(self) -> Path:
@@ -83,25 +104,27 @@ def predict_scene(
 ) -> dict[str, Any]:
     """Predict one scene and return what was done, for predict.json; an interrupted one is taken up again."""
     tiles = cover(info.height, info.width, tiling.core_px, tiling.halo)
-    # polygons carry their mean confidence, so the working copy has it even where the user wants no raster of it
-    wanted = Wanted(
-        tuple(each.value for each in card.classes),
-        confidence=products.confidence or products.polygons is not None,
-        probabilities=products.probabilities,
-    )
+    wanted = _wanted(card, products)
     start_s = time.perf_counter()
     store = TileStore.open(
         products.work_folder,
         info,
         _layers(wanted),
         len(tiles),
-        key=_key(info, tiling, wanted, weights_id),
+        key=_key(info, tiling, wanted, weights_id, products.inside),
         block_px=_block_px(tiling.core_px),
     )
     try:
         with store:
             waits = predict_tiles(
-                model, card, info, tiles, store, wanted=wanted, settings=settings, reporter=reporter
+                model,
+                card,
+                tiles,
+                store,
+                wanted=wanted,
+                settings=settings,
+                reporter=reporter,
+                inside=products.inside,
             )
         tiles_s = time.perf_counter() - start_s
         reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
@@ -112,11 +135,9 @@ def predict_scene(
         store.discard()
         raise
     store.discard()
-    if products.polygons is not None:
-        summary["polygons"] = str(products.polygons)
     return {
         "scene": str(info.path),
-        "map": str(products.map_path),
+        **products.names,
         "height": info.height,
         "width": info.width,
         "num_tiles": len(tiles),
@@ -129,19 +150,36 @@ def predict_scene(
     }
 
 
+def _wanted(card: Card, products: Products) -> Wanted:
+    # polygons carry their mean confidence, so the working copy has it even where the user wants no raster of it
+    return Wanted(
+        tuple(each.value for each in card.classes),
+        confidence=products.confidence or products.polygons is not None,
+        probabilities=products.probabilities,
+    )
+
+
 def predict_tiles(
     model: nn.Module,
     card: Card,
-    info: SceneInfo,
     tiles: Sequence[Tile],
     store: TileStore,
     *,
     wanted: Wanted,
     settings: Settings,
     reporter: Reporter,
+    inside: AreaOfInterest | None = None,
 ) -> Waits:
-    """Fill a store with every core that it lacks; one thread writes while others read and the device computes."""
+    """Fill a store with every core that it lacks; one thread writes while others read and the device computes.
+
+    Tiles that an area of interest does not meet are nodata without having been read.
+    """
+    info = store.info
+    for tile in tiles:
+        if inside is not None and not inside.meets(tile.core) and not store.is_done(tile.index):
+            store.write(tile.index, tile.core, _nothing(tile, wanted))
     todo = [tile for tile in tiles if not store.is_done(tile.index)]
+    num_begun = sum(1 for tile in tiles if inside is None or inside.meets(tile.core))
     prepare = make_prepare(card.bands, info, card.statistics)
     decode_tiles = partial(decode, wanted=wanted)
     found_valid, waits = False, Waits()
@@ -155,13 +193,13 @@ def predict_tiles(
         for result in stream_tiles(
             model, reader, todo, prepare=prepare, decode=decode_tiles, settings=settings, waits=waits
         ):
-            writes.append(writer.submit(_write, store, result))
+            writes.append(writer.submit(_write, store, result, inside))
             if len(writes) > _AHEAD:
                 found_valid |= writes.popleft().result()
             bar.advance()
         for write in writes:
             found_valid |= write.result()
-    if len(todo) == len(tiles) and not found_valid:
+    if len(todo) == num_begun and not found_valid:
         need, remedy = (
             "at least one pixel that is not nodata",
             "give another scene, or correct its nodata value",
@@ -170,10 +208,21 @@ def predict_tiles(
     return waits
 
 
-def _write(store: TileStore, result: TileResult) -> bool:
+def _write(store: TileStore, result: TileResult, inside: AreaOfInterest | None) -> bool:
     """Write one core and say whether it holds any valid pixel."""
-    store.write(result.tile.index, result.tile.core, dict(result.layers))
-    return bool((result.layers["classes"] != NODATA).any())
+    layers = dict(result.layers)
+    if inside is not None:
+        # masked when it is written and not when it is read: the model sees what is around an area
+        counted = inside.mask(result.tile.core)
+        layers = {name: np.where(counted, layer, np.uint8(NODATA)) for name, layer in layers.items()}
+    store.write(result.tile.index, result.tile.core, layers)
+    return bool((layers["classes"] != NODATA).any())
+
+
+def _nothing(tile: Tile, wanted: Wanted) -> dict[str, NDArray[np.uint8]]:
+    """Return a core of nodata."""
+    size = (tile.core.height, tile.core.width)
+    return {layer.name: np.full((layer.num_bands, *size), NODATA, np.uint8) for layer in _layers(wanted)}
 
 
 @contextmanager
@@ -214,6 +263,7 @@ def _finish(
         band_names=("class",),
         tags={"classes": tags["classes"]},
     )
+    write_style(products.style_path, card.classes)
     if products.confidence:
         _make_shares(store, "confidence", products.confidence_path, ("confidence",), tags)
     if products.probabilities:
@@ -270,7 +320,9 @@ def _block_px(core_px: int) -> int:
     return next((block for block in (512, 256, 128, 64, 32, 16) if core_px % block == 0), 256)
 
 
-def _key(info: SceneInfo, tiling: Tiling, wanted: Wanted, weights_id: str) -> str:
+def _key(
+    info: SceneInfo, tiling: Tiling, wanted: Wanted, weights_id: str, inside: AreaOfInterest | None
+) -> str:
     """Name all that decides the pixels: a store with another key is not taken up again."""
     status = info.path.stat()
     parts = [
@@ -280,5 +332,6 @@ def _key(info: SceneInfo, tiling: Tiling, wanted: Wanted, weights_id: str) -> st
         repr(tiling),
         repr(wanted),
         weights_id,
+        "" if inside is None else inside.key,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

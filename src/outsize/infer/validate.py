@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from outsize.data.blocks import areas_of
 from outsize.data.normalise import BandStatistics
+from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
+from outsize.infer.evaluate import counted_pixels
 from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, stream_tiles
 from outsize.metrics.confusion import Counts, confusion
@@ -34,7 +37,11 @@ def count_scenes(
     total = np.zeros((num_classes, num_classes), np.int64)
     wanted = Wanted(class_values=tuple(range(num_classes)))
     for scene in scenes:
-        tiles = cover(scene.image.height, scene.image.width, tiling.core_px, tiling.halo)
+        tiles = [
+            tile
+            for tile in cover(scene.image.height, scene.image.width, tiling.core_px, tiling.halo)
+            if any(area.intersect(tile.core).num_px for area in areas_of(scene))
+        ]
         prepare = make_prepare(bands, scene.image, statistics)
         with SceneReader(scene.image) as images, SceneReader(scene.labels) as labels:
             results = stream_tiles(
@@ -47,6 +54,9 @@ def count_scenes(
             )
             for result in results:
                 truth = read_labels(labels, result.tile.core, table)
+                counted = counted_pixels(result.tile.core, scene.areas, None)
+                if counted is not None:
+                    truth[~counted] = IGNORE
                 # pixels without image have class NODATA = IGNORE and fall out of the count
                 total += confusion(truth, result.layers["classes"], num_classes)
     return total

@@ -1,23 +1,23 @@
-"""Named losses, each a sum over pixels and the count that the sum is divided by."""
+"""Named losses, each a sum and the count that the sum is divided by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from torch import Tensor
+from outsize.losses.cross_entropy import cross_entropy
+from outsize.losses.dice import dice
+from outsize.losses.focal import focal
+from outsize.losses.loss import Loss, Weights
 
-from outsize.losses.cross_entropy import cross_entropy_sum, labelled_count
+__all__ = ["LOSSES", "Loss", "Weights", "named_losses"]
 
-__all__ = ["LOSSES", "Loss"]
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A sum and its count, kept apart so that a batch may be split anywhere and added up again."""
-
-    sum: Callable[[Tensor, Tensor], Tensor]  # logits, labels -> scalar
-    count: Callable[[Tensor], float]  # labels -> what the sum is divided by
+LOSSES: dict[str, Callable[[Weights], Loss]] = {
+    "cross_entropy": cross_entropy,
+    "dice": dice,
+    "focal": focal,
+}
 
 
-LOSSES: dict[str, Loss] = {"cross_entropy": Loss(cross_entropy_sum, labelled_count)}
+def named_losses(names: str, weights: Weights = None) -> dict[str, Loss]:
+    """Return the losses that a job names, one or several joined by +; each is divided by its own count."""
+    return {name: LOSSES[name](weights) for name in names.split("+")}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import torch
+from functools import partial
+
 from torch import Tensor
 from torch.nn import functional
 
 from outsize.data.sample import IGNORE
+from outsize.losses.loss import Loss, Weights, count_pixels, precise, weights_on
 
 
-def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum -log p(label) over pixels whose label is not IGNORE."""
-    # at least float32: a bf16 sum over a million pixels would lose most of its digits
-    precise = logits if logits.dtype == torch.float64 else logits.float()
-    return functional.cross_entropy(precise, labels.long(), ignore_index=IGNORE, reduction="sum")
+def cross_entropy(weights: Weights) -> Loss:
+    """Return the weighted mean of -log p(label) over labelled pixels."""
+    return Loss(partial(_sum, weights=weights), partial(count_pixels, weights=weights), local=True)
 
 
-def labelled_count(labels: Tensor) -> float:
-    """Count the pixels that cross_entropy_sum adds up."""
-    return float(torch.count_nonzero(labels != IGNORE))
+def _sum(logits: Tensor, labels: Tensor, weights: Weights) -> Tensor:
+    scores = precise(logits)
+    each = (
+        weights_on(weights, scores.device, scores.dtype)[: scores.shape[1]] if weights is not None else None
+    )
+    return functional.cross_entropy(scores, labels.long(), each, ignore_index=IGNORE, reduction="sum")

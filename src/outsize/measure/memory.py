@@ -16,6 +16,8 @@ from outsize.plan.facts import WindowFacts
 
 OPTIMIZER_TENSORS = {"sgd": 1, "adamw": 2}  # state tensors beside each parameter
 
+_TRAINED_AT_ONCE = 2
+
 
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of storages made inside the block and still alive, and their largest sum.
@@ -63,20 +65,23 @@ def _storages(values: Any) -> list[torch.UntypedStorage]:
 def window_facts(
     model: nn.Module, in_channels: int, *, window_px: int, optimizer: str, device: torch.device, bf16: bool
 ) -> WindowFacts:
-    """Count one window through the model, forward alone and with backward."""
+    """Count windows through the model: one forward, and two forward and backward.
+
+    Two, because batch norm behind a pooling over the whole window has else one value to train on, and refuses.
+    """
     weights_bytes = _weights_bytes(model)
     trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     peak = partial(_peak_bytes, model, in_channels, window_px, bf16=bf16, device=device)
     predict_bytes = peak(backward=False)
     # a model that is frozen altogether has nothing to go backward for
-    train_bytes = peak(backward=True) if trained else predict_bytes
+    train_bytes = peak(backward=True) if trained else 0
     num_px = window_px**2
     # backward leaves a gradient for every weight behind, which does not grow with the window
     return WindowFacts(
         window_px=window_px,
         weights_bytes=weights_bytes,
         predict_bytes_per_px=predict_bytes / num_px,
-        train_bytes_per_px=max(train_bytes - trained, predict_bytes) / num_px,
+        train_bytes_per_px=max((train_bytes - trained) / _TRAINED_AT_ONCE, predict_bytes) / num_px,
         optimizer_bytes=trained * (1 + OPTIMIZER_TENSORS[optimizer]),
         source="measured" if device.type == "cuda" else "traced",
     )
@@ -85,7 +90,7 @@ def window_facts(
 def _peak_bytes(
     model: nn.Module, in_channels: int, window_px: int, *, backward: bool, bf16: bool, device: torch.device
 ) -> int:
-    shape = (1, in_channels, window_px, window_px)
+    shape = (_TRAINED_AT_ONCE if backward else 1, in_channels, window_px, window_px)
     if device.type == "cuda":
         return _peak_on_gpu(model, shape, backward=backward, bf16=bf16, device=device)
     ghost = copy.deepcopy(model).to("meta").train(backward)

@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 
 from torch import nn
 
 from outsize.errors import ModelError, explain
+from outsize.models.smp import PREFIX, build_smp
 from outsize.models.unet import UNet
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"unet": UNet}
 
 
-def build_model(name: str, *, num_classes: int, in_channels: int, **options: object) -> nn.Module:
-    """Build the named network with its options."""
+def build_model(
+    name: str, *, num_classes: int, in_channels: int, bands: Sequence[str] = (), **options: object
+) -> nn.Module:
+    """Build the named network with its options; what there is to say of its weights becomes a warning.
+
+    `bands` are the names of the bands; only pretrained weights need them.
+    """
+    model, notes = build_with_notes(
+        name, num_classes=num_classes, in_channels=in_channels, bands=bands, **options
+    )
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return model
+
+
+def build_with_notes(
+    name: str, *, num_classes: int, in_channels: int, bands: Sequence[str] = (), **options: object
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """Build the named network, and say in a line each where its weights come from and what did not fit."""
+    if name.startswith(PREFIX):
+        return build_smp(name, num_classes=num_classes, in_channels=in_channels, bands=bands, **options)
     builder = MODELS.get(name)
     if builder is None:
-        raise ModelError(
-            explain(
-                "unknown model", repr(name), "one of " + ", ".join(sorted(MODELS)), _nearest(name, MODELS)
-            )
-        )
+        needed = f"one of {', '.join(sorted(MODELS))}, or {PREFIX}ARCHITECTURE/ENCODER"
+        near = f"did you mean '{PREFIX}{name}'?" if "/" in name else _nearest(name, MODELS)
+        raise ModelError(explain("unknown model", repr(name), needed, near))
     known = [option for option in inspect.signature(builder).parameters if option not in _ALWAYS_GIVEN]
     for option in options:
         if option not in known:
@@ -30,7 +49,7 @@ def build_model(name: str, *, num_classes: int, in_channels: int, **options: obj
             raise ModelError(
                 explain(f"unknown option of model {name}", repr(option), needed, _nearest(option, known))
             )
-    return builder(num_classes=num_classes, in_channels=in_channels, **options)
+    return builder(num_classes=num_classes, in_channels=in_channels, **options), ()
 
 
 _ALWAYS_GIVEN = ("num_classes", "in_channels")

@@ -58,11 +58,27 @@ def decode_picture(path: Path) -> NDArray[Any]:
         try:
             pixels = np.asarray(image)
         except (OSError, SyntaxError, ValueError) as error:
-            raise DataError(
-                explain(f"{path} cannot be decoded", error, "a complete picture", "copy or export it again")
-            ) from error
+            raise _broken(path, error) from error
     pixels = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
     return np.ascontiguousarray(pixels, dtype=dtype)
+
+
+def count_values(path: Path) -> NDArray[Any]:
+    """Decode an 8-bit picture and count its values: (bands, 256). Quicker than an array of its pixels."""
+    import numpy as np
+
+    with _open(path) as image:
+        try:
+            counts = image.histogram()
+        except (OSError, SyntaxError, ValueError) as error:
+            raise _broken(path, error) from error
+        return np.array(counts, np.int64).reshape(len(image.getbands()), 256)
+
+
+def _broken(path: Path, error: Exception) -> DataError:
+    return DataError(
+        explain(f"{path} cannot be decoded", error, "a complete picture", "copy or export it again")
+    )
 
 
 def _open(path: Path) -> Image:

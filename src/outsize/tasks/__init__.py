@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from outsize.data.normalise import BandStatistics
+from outsize.losses import Weights
 from outsize.strategies.compose import LossTerms
 from outsize.tasks import segment
 
@@ -17,8 +18,8 @@ from outsize.tasks import segment
 class Task:
     """The functions in which one task differs from another."""
 
-    make_loss_terms: Callable[[str, BandStatistics], LossTerms]
-    count_terms: Callable[[str, Tensor], dict[str, float]]
+    make_loss_terms: Callable[[str, BandStatistics, Weights], LossTerms]
+    count_terms: Callable[[str, Tensor, Weights], dict[str, float]]
     decode: Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a segmentation: input, truth and prediction side by side."""
+"""Pictures of a segmentation: input, truth, prediction and error side by side."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from outsize.runs import write_beside
 
 Colour = tuple[int, int, int]
+GAP_PX = 8  # white between the panels of a strip
+WRONG: Colour = (214, 39, 40)
 
 
 def draw_triptych(
@@ -47,6 +49,41 @@ def draw_triptych(
         figure.savefig(temporary, format="png")
 
 
+def draw_place(
+    path: Path,
+    image: NDArray[Any],
+    truth: NDArray[np.uint8],
+    predicted: NDArray[np.uint8],
+    classes: Sequence[tuple[str, Colour]],
+) -> None:
+    """Write input, truth, prediction and error of one place as a strip of four panels, pixel for pixel."""
+    from PIL import Image
+
+    seen = np.round(image * 255).astype(np.uint8)
+    panels = (
+        seen,
+        colourise(truth, classes),
+        colourise(predicted, classes),
+        mark_errors(image, truth, predicted, len(classes)),
+    )
+    gap = np.full((truth.shape[0], GAP_PX, 3), 255, np.uint8)
+    strip = [part for panel in panels for part in (panel, gap)][:-1]
+    with write_beside(path) as temporary:
+        Image.fromarray(np.concatenate(strip, axis=1)).save(temporary, format="png", optimize=True)
+
+
+def mark_errors(
+    image: NDArray[Any], truth: NDArray[np.uint8], predicted: NDArray[np.uint8], num_classes: int
+) -> NDArray[np.uint8]:
+    """Paint what is wrong over a pale picture of the place; what is not scored is white."""
+    grey = 255 - np.round((1 - image.mean(axis=-1, keepdims=True)) * 110)
+    picture = np.repeat(grey, 3, axis=-1).astype(np.uint8)
+    scored = (truth < num_classes) & (predicted < num_classes)
+    picture[scored & (truth != predicted)] = WRONG
+    picture[~scored] = 255
+    return picture
+
+
 def colourise(indices: NDArray[np.uint8], classes: Sequence[tuple[str, Colour]]) -> NDArray[np.uint8]:
     """Give each class its colour; everything else is white."""
     palette = np.full((256, 3), 255, np.uint8)
@@ -55,12 +92,17 @@ def colourise(indices: NDArray[np.uint8], classes: Sequence[tuple[str, Colour]])
 
 
 def stretch(pixels: NDArray[Any], valid: NDArray[np.bool_], band_names: Sequence[str]) -> NDArray[np.float32]:
-    """Turn bands (band, row, column) into a picture: red, green, blue by name or the first ones, 2 to 98 %."""
+    """Turn bands (band, row, column) into a picture: red, green, blue by name or the first ones, 2 to 98 %.
+
+    Bytes are shown as they are: stretched, a calm sea would look like its compression.
+    """
     chosen = _visible(band_names, pixels.shape[0])
     picture = np.ones((*valid.shape, 3), np.float32)
     for channel, band in enumerate(chosen):
         values = pixels[band].astype(np.float32)
-        if valid.any():
+        if pixels.dtype == np.uint8:
+            values /= 255
+        elif valid.any():
             low, high = np.percentile(values[valid], (2, 98))
             values = np.clip((values - low) / max(high - low, 1e-6), 0, 1)
         picture[..., channel] = np.where(valid, values, 1.0)

@@ -11,30 +11,30 @@ from torch import Tensor, nn
 
 from outsize.data.normalise import BandStatistics, normalise
 from outsize.data.sample import Batch
-from outsize.losses import LOSSES
+from outsize.losses import Weights, named_losses
 from outsize.strategies.compose import LossTerms
 
 NODATA = 255  # class id written where the scene has no valid pixel
 CONFIDENCE_SCALE = 250  # confidence 0..1 is written as 0..250, 255 is nodata
 
 
-def make_loss_terms(loss_name: str, statistics: BandStatistics) -> LossTerms:
-    """Return the function from model and batch to sums of loss terms."""
-    loss = LOSSES[loss_name]
+def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weights = None) -> LossTerms:
+    """Return the function from model and batch to sums of loss terms; `loss_names` may be two joined by +."""
+    losses = named_losses(loss_names, weights)
 
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         inputs = normalise(batch.images, batch.valid, statistics).contiguous(
             memory_format=torch.channels_last
         )
         logits = model(inputs)
-        return {loss_name: loss.sum(logits, batch.labels)}
+        return {name: loss.sum(logits, batch.labels) for name, loss in losses.items()}
 
     return loss_terms
 
 
-def count_terms(loss_name: str, labels: Tensor) -> dict[str, float]:
+def count_terms(loss_names: str, labels: Tensor, weights: Weights = None) -> dict[str, float]:
     """Return the totals of a step; 1 where nothing is labelled, so that the sum 0 stays 0."""
-    return {loss_name: max(1.0, LOSSES[loss_name].count(labels))}
+    return {name: loss.count(labels) or 1.0 for name, loss in named_losses(loss_names, weights).items()}
 
 
 @dataclass(frozen=True)

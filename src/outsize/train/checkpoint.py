@@ -41,10 +41,9 @@ class Card:
     trained: Mapping[str, Any] = field(default_factory=dict)  # phase, epoch, step, score
 
     def build(self) -> nn.Module:
-        """Build the architecture, with weights as they come."""
-        return build_model(
-            self.model, num_classes=len(self.classes), in_channels=len(self.bands), **self.options
-        )
+        """Build the architecture, with weights as they come: those that training began with are not fetched."""
+        options = {key: value for key, value in self.options.items() if key != "weights"}
+        return build_model(self.model, num_classes=len(self.classes), in_channels=len(self.bands), **options)
 
 
 def save_checkpoint(path: Path, model: nn.Module, card: Card) -> None:

@@ -21,13 +21,18 @@ class TrainingLog:
 
     def __init__(self, metrics: Path, events: Path, from_step: int) -> None:
         self._path = metrics
+        self._times: list[dict[str, float]] = []  # of the steps since the last line
         self._keep_until(from_step)
         self._events = _Events(events, from_step)
 
     def line(self, record: Mapping[str, Any]) -> None:
-        """Log one record; of the records of steps only each tenth."""
-        if record["kind"] == "step" and record["step"] % LOG_STEPS:
-            return
+        """Log one record; of the records of steps only each tenth, with the mean times of all since the last."""
+        if record["kind"] == "step":
+            self._times.append({name: value for name, value in record.items() if name.endswith("_s")})
+            if record["step"] % LOG_STEPS:
+                return
+            record = {**record, **_means(self._times)}
+            self._times = []
         plain = {name: _plain(value) for name, value in record.items()}
         _append(self._path, (json.dumps(plain) + "\n").encode())
         scalars = {f"{plain['kind']}/{name}": value for name, value in _scalars(plain)}
@@ -95,6 +100,10 @@ def _append(path: Path, data: bytes) -> None:
         except OSError:
             file.truncate(size_bytes)
             raise
+
+
+def _means(times: list[dict[str, float]]) -> dict[str, float]:
+    return {name: sum(each[name] for each in times) / len(times) for name in times[-1]}
 
 
 def _plain(value: Any) -> Any:

@@ -99,7 +99,7 @@ def _run_epoch(
     phase = recipe.phases[position.phase]
     num_steps = phase.epochs * recipe.steps_per_epoch
     model.train()
-    waiting_since_s = time.perf_counter()
+    ended_s = waiting_since_s = time.perf_counter()
     for batch in hooks.batches(position.total_epochs, position.step):
         wait_s = time.perf_counter() - waiting_since_s
         phase_step = position.epoch * recipe.steps_per_epoch + position.step
@@ -112,7 +112,10 @@ def _run_epoch(
         terms = step(batch, last=True)
         optimizer.step()
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
-        hooks.log({"kind": "step", **_where(position), "lr": lr, "wait_s": wait_s, "terms": terms})
+        # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too
+        began_s, ended_s = ended_s, time.perf_counter()
+        times = {"wait_s": wait_s, "step_s": ended_s - began_s}
+        hooks.log({"kind": "step", **_where(position), "lr": lr, **times, "terms": terms})
         if recipe.checkpoint_steps and position.total_steps % recipe.checkpoint_steps == 0:
             hooks.save_state(state_tensors(optimizer), asdict(position))
         waiting_since_s = time.perf_counter()
@@ -121,7 +124,9 @@ def _run_epoch(
 
 def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Position) -> Position:
     model.eval()
+    began_s = time.perf_counter()
     scores = hooks.validate(model)
+    validate_s = time.perf_counter() - began_s
     score = scores["mean_iou"]
     better = score > position.best_score
     ended = replace(
@@ -135,7 +140,7 @@ def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Posit
     patience = recipe.early_stop_epochs
     if patience is not None and position.total_epochs - ended.best_epoch >= patience:
         ended = replace(ended, stopped=True)
-    hooks.log({"kind": "epoch", **_where(ended), **scores})
+    hooks.log({"kind": "epoch", **_where(ended), **scores, "validate_s": validate_s})
     hooks.save_epoch(ended, better)
     return ended
 

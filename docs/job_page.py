@@ -1,0 +1,85 @@
+"""Writes docs/job.md from the job's own definition; a test keeps the page true.
+
+python docs/job_page.py > docs/job.md
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from outsize.job import ClassSpec, Job, Phase, SplitSection
+
+_PLAIN = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "table"}
+_ABOVE = """# The job file
+
+A job is TOML. Image patterns begin at `data.root`, or at the folder of the job file. Any key can be overridden on the
+command line: `--set train.lr=0.01`. An unknown key is an error that names the nearest known one.
+"""
+_UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2), `norm` (`"batch"`, `"none"`,
+`"group"`),
+`upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`). Any model of segmentation-models-pytorch is
+`"smp:Unet/resnet18"`: architecture and encoder, with `weights` = `"none"`, `"imagenet"` or a file.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    parts = [_ABOVE, _table("Top level", Job, "Before the first section.")]
+    for name in ("data", "model", "train", "predict", "limits"):
+        section = Job.model_fields[name].annotation
+        assert isinstance(section, type)
+        parts.append(_table(f"[{name}]", section, section.__doc__ or ""))
+        if name == "data":
+            parts.append(_table("[data.split]", SplitSection, SplitSection.__doc__ or ""))
+            parts.append(_table("[[data.classes]]", ClassSpec, ClassSpec.__doc__ or ""))
+        if name == "model":
+            parts.append(_UNET)
+        if name == "train":
+            parts.append(_table("[[train.phases]]", Phase, Phase.__doc__ or ""))
+    return "\n".join(parts)
+
+
+def _table(title: str, section: type[BaseModel], intro: str) -> str:
+    lines = [f"## {title}", "", intro, "", "| key | value | default | meaning |", "|---|---|---|---|"]
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            continue
+        kind = 'size such as "16GiB"' if name.endswith("memory") else _kind(field.annotation)
+        lines.append(f"| `{name}` | {kind} | {_default(field.default)} | {field.description or ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kind(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return ", ".join(f'"{each}"' for each in arguments)
+    if type(None) in arguments:
+        return _kind(next(each for each in arguments if each is not type(None)))
+    if origin is tuple:
+        inner = arguments[0]
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            return "tables, see below"
+        if typing.get_origin(inner) is Literal:
+            return "some of " + _kind(inner)
+        return 'three numbers or "#rrggbb"' if len(arguments) == 3 else "text or list"
+    return _PLAIN[origin or annotation]
+
+
+def _default(value: Any) -> str:
+    if value is PydanticUndefined:
+        return "required"
+    if value is None or value in ((), {}, ""):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return "`" + str(list(value)).replace("'", '"') + "`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

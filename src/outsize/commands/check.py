@@ -1,0 +1,136 @@
+"""`outsize check JOB`: reads all data once and says what is wrong with it before an hour is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outsize.commands.naming import naming
+from outsize.errors import DataError, OutsizeError, explain
+from outsize.job import Job, load_job
+from outsize.progress import Reporter
+from outsize.runs import RunFolder
+
+if TYPE_CHECKING:
+    from outsize.data.catalogue import Survey
+    from outsize.data.check import Checked
+
+_MAX_SHOWN = 20  # problems of one kind in the table; data.json has all of them
+
+
+def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> None:
+    """Check a job's data: a table of what is there and what is wrong, split.json, data.json; fails where it must."""
+    from outsize.data.catalogue import make_splits, refuse_too_many
+    from outsize.data.check import check_data, open_and_count, refuse_problems, save
+    from outsize.data.split import write_split
+    from outsize.measure.machine import num_cores
+
+    job = load_job(job_path, overrides)
+    run = RunFolder(Path(job.run))
+    num_threads = max(job.train.workers, num_cores())
+    with naming(job_path):
+        survey, known = open_and_count(
+            job.data, seed=job.seed, cache=run.path / "labels", num_threads=num_threads
+        )
+        _refuse_faults(survey, reporter)
+        refuse_too_many(survey.corrupt, survey.num_images, job.data.max_bad_share)
+        halo_px = blocks_halo_px(job, next(iter(survey.scenes.values())).image.num_bands)
+        splits = make_splits(survey, job.data, seed=job.seed, halo_px=halo_px)
+    with ExitStack() as stack:
+        checked = check_data(
+            job.data,
+            splits,
+            num_threads=num_threads,
+            known=known,
+            bar=lambda total: stack.enter_context(reporter.bar("check", total, "part")),
+        )
+    write_split(run.path / "split.json", checked.splits)
+    save(run.path / "data.json", job.data, splits, checked)
+    _say(job, checked, reporter)
+    refuse_problems(checked)
+    reporter.say("written", f"written: {run.path / 'data.json'}, {run.path / 'split.json'}")
+
+
+def blocks_halo_px(job: Job, in_channels: int) -> int:
+    """Return the distance that blocks of different splits need: the model's halo; 0 where nothing asks for it."""
+    if not job.data.images or job.data.split.by != "blocks" or job.data.split.gap_px is not None:
+        return 0
+    if job.limits.halo_px is not None:
+        return job.limits.halo_px
+    from outsize.measure.trace import example_shape, trace
+    from outsize.models import build_model
+    from outsize.tiles.halo import derive_halo
+
+    options = {key: value for key, value in job.model.options.items() if key != "weights"}
+    model = build_model(job.model.name, num_classes=len(job.data.classes), in_channels=in_channels, **options)
+    halo = derive_halo(trace(model, example_shape(in_channels)))
+    return max(halo.rows.before_px, halo.rows.after_px, halo.cols.before_px, halo.cols.after_px)
+
+
+def _refuse_faults(survey: Survey, reporter: Reporter) -> None:
+    """List all images that cannot be used, then fail with the first."""
+    faults: list[OutsizeError | DataError] = list(survey.faults)
+    if not faults:
+        return
+    for fault in (*faults[:_MAX_SHOWN], *(DataError(bad.reason) for bad in survey.corrupt[:_MAX_SHOWN])):
+        reporter.say("problem", str(fault))
+    if len(faults) == 1:
+        raise faults[0]
+    need, remedy = "images with labels that fit", "mend them; all are listed above"
+    raise DataError(explain(f"{len(faults)} images cannot be used", f"first: {faults[0]}", need, remedy))
+
+
+def _say(job: Job, checked: Checked, reporter: Reporter) -> None:
+    facts = {
+        "images": {split: len(scenes) for split, scenes in checked.splits.items()},
+        "class_px": {split: counts.tolist() for split, counts in checked.class_px.items()},
+        "problems": [vars(problem) for problem in checked.problems],
+        "set_aside": [str(bad.path) for bad in checked.splits.set_aside],
+    }
+    reporter.say("check", _table(job, checked) if reporter.style == "bar" else _summary(checked), **facts)
+    for bad in checked.splits.set_aside[:_MAX_SHOWN]:
+        reporter.say("set aside", f"set aside: {bad.reason}")
+    for problem in checked.problems[:_MAX_SHOWN]:
+        reporter.say("problem", f"{'wrong' if problem.fatal else 'note'}: {problem.text}")
+
+
+def _summary(checked: Checked) -> str:
+    num = len({scene.image.path for _, scenes in checked.splits.items() for scene in scenes})
+    num_fatal = sum(problem.fatal for problem in checked.problems)
+    return f"{num} images, {len(checked.splits.set_aside)} set aside, {num_fatal} problems"
+
+
+def _table(job: Job, checked: Checked) -> str:
+    """Draw classes by split, and bands, for a person."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(width=100, no_color=True)
+    classes = Table(box=box.SIMPLE_HEAD)
+    classes.add_column("class")
+    for split, scenes in checked.splits.items():
+        num = len(scenes)
+        classes.add_column(f"{split} ({num} image{'' if num == 1 else 's'})", justify="right")
+    for index, each in enumerate(job.data.classes):
+        shares = []
+        for counts in checked.class_px.values():
+            total = int(counts.sum())
+            shares.append(f"{counts[index] / total:.2%}" if total else "")
+        classes.add_row(escape(each.name), *shares)
+    bands = Table(box=box.SIMPLE_HEAD)
+    for title in ("band", "mean", "std"):
+        bands.add_column(title, justify="left" if title == "band" else "right")
+    if checked.statistics is not None and checked.splits.train:
+        names = job.data.bands or checked.splits.train[0].image.band_names
+        for number, (mean, std) in enumerate(
+            zip(checked.statistics.mean, checked.statistics.std, strict=True), start=1
+        ):
+            name = names[number - 1] if number <= len(names) and names[number - 1] else str(number)
+            bands.add_row(escape(name), f"{mean:.4g}", f"{std:.4g}")
+    with console.capture() as captured:
+        console.print(classes, bands)
+    return f"{_summary(checked)}\n{captured.get().rstrip()}"

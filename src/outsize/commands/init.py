@@ -1,0 +1,137 @@
+"""`outsize init FOLDER`: looks at images and labels and writes a commented job file to begin with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outsize.errors import DataError, OutputError, explain
+from outsize.progress import Reporter
+from outsize.runs import write_text
+
+if TYPE_CHECKING:
+    from outsize.data.guess import Guess
+
+_COLOURS = ("#b8b08d", "#d1495b", "#3474c2", "#266e38", "#decb6e", "#7a4fa3", "#e07b39", "#4fb0ae", "#8c8c8c")
+
+_TEXT = """\
+# Written by `outsize init` from a look at {folder}: {num}.
+# Lines to look at are marked CHECK. Every key: docs/job.md.
+task = "segment"
+seed = 0
+run = {run}
+
+[data]
+format = "{format}"{format_note}
+{root}images = {images}
+# Labels, seen from their image: {{stem}} is the image's name without its ending.
+labels = {labels}
+{meaning}ignore_value = {ignore}        # label value that is neither learnt nor scored
+bands = {bands}        # CHECK: names of the bands, in file order
+max_bad_share = 0.0        # share of corrupt images that may be set aside
+
+[data.split]
+by = "{split}"        # {split_note}
+val = 0.15
+test = 0.15
+
+# CHECK: give the classes their names and colours.
+{classes}
+[model]
+name = "unet"        # or e.g. "smp:Unet/resnet18"
+levels = 4
+width = 32
+
+[train]
+epochs = 20
+tile_px = 256
+batch = 8
+lr = 1e-3
+# class_weights = "median"        # where some classes are rare
+# rare_share = 0.5
+
+[limits]
+# gpu_memory = "16GiB"
+"""
+
+_SPLIT_NOTES = {
+    "scene": "each image is in one of train, val and test",
+    "folder": "images of one folder stay together; or name test_folders",
+    "blocks": "blocks of each image, a halo apart; their side: block_px = 512",
+}
+
+
+def init(folder: Path, *, out: Path | None, overwrite: bool, reporter: Reporter) -> Path:
+    """Write a job file for the images and labels in a folder; never over another one unless told to."""
+    from outsize.data.guess import guess
+
+    target = folder / "job.toml" if out is None else out
+    if target.exists() and not overwrite:
+        remedy = "choose another name with --out, or write over it with --overwrite"
+        raise OutputError(explain(f"{target} exists", "a file", "a new file", remedy))
+    if not folder.is_dir():
+        what = "a file" if folder.exists() else "no such folder"
+        raise DataError(
+            explain(f"{folder} cannot be looked at", what, "a folder of images", "check the path")
+        )
+    found = guess(folder)
+    write_text(target, _as_job(found, folder, target))
+    kind = "pictures with masks" if found.is_picture else "scenes"
+    lines = [
+        f"{_images(found.num_images)} ({kind}), {len(found.classes)} classes, split by {found.split_by}: {target}",
+        "next: open it, name the classes (lines marked CHECK), then run",
+        f"  outsize check {target}",
+        f"  outsize train {target}",
+    ]
+    facts = {"job": str(target), "images": found.num_images, "format": found.format}
+    reporter.say("init", "\n".join(lines), **facts, classes=[name for name, _, _ in found.classes])
+    return target
+
+
+def _as_job(found: Guess, folder: Path, target: Path) -> str:
+    here, there = target.parent.resolve(), folder.resolve()
+    root = there.relative_to(here).as_posix() if there.is_relative_to(here) else there.as_posix()
+    meaning = []
+    if found.attribute is not None:
+        meaning.append(f"attribute = {_quoted(found.attribute)}        # CHECK: names the class of a polygon")
+    if found.all_polygons is not None:
+        meaning.append(f"all_polygons = {_quoted(found.all_polygons)}        # the class of every polygon")
+    if found.outside is not None:
+        meaning.append(
+            f"outside = {_quoted(found.outside)}        # CHECK: or leave it out to ignore the rest"
+        )
+    notes = {"folders": "        # pictures, each with a mask", "scenes": "        # large rasters"}
+    return _TEXT.format(
+        folder=" ".join(str(folder).split()),
+        num=_images(found.num_images),
+        run=_quoted(f"runs/{folder.resolve().name}"),
+        format=found.format,
+        format_note=notes[found.format],
+        root="" if root == "." else f"root = {_quoted(root)}\n",
+        images=json.dumps(list(found.images), ensure_ascii=False),
+        labels=_quoted(found.labels),
+        meaning="".join(f"{line}\n" for line in meaning),
+        ignore=found.ignore_value,
+        bands=json.dumps(list(found.bands), ensure_ascii=False),
+        split=found.split_by,
+        split_note=_SPLIT_NOTES[found.split_by],
+        classes="\n".join(_class_table(number, each) for number, each in enumerate(found.classes)),
+    )
+
+
+def _class_table(number: int, each: tuple[str, int, str | None]) -> str:
+    name, value, attribute = each
+    lines = ["[[data.classes]]", f"name = {_quoted(name)}", f"value = {value}"]
+    if attribute is not None and attribute != name:
+        lines.append(f"attribute = {_quoted(attribute)}")
+    lines.append(f'colour = "{_COLOURS[number % len(_COLOURS)]}"')
+    return "\n".join(lines) + "\n"
+
+
+def _images(num: int) -> str:
+    return f"{num} image{'' if num == 1 else 's'}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # a JSON string is a TOML string

@@ -1,0 +1,183 @@
+"""Opens all data of a job: finds the images, pairs them with labels, shares them out, refuses what leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from outsize.data.folders import open_picture
+from outsize.data.loader import prefetch
+from outsize.data.scenes import LabelledScene, find_images, labels_path, open_image, open_scene, scene_name
+from outsize.data.split import SPLITS, BadFile, Splits, check_split, share_blocks, share_out
+from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain
+from outsize.job import DataSection
+from outsize.raster.burn import is_vector
+from outsize.raster.read import describe
+
+FORMATS = {"scenes": open_scene, "folders": open_picture}
+_NUM_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found where the job says: images that opened, corrupt ones, and what cannot be passed over."""
+
+    scenes: dict[Path, LabelledScene]
+    corrupt: tuple[BadFile, ...]
+    faults: tuple[OutsizeError, ...]  # in the order of the images
+    shared: dict[str, tuple[Path, ...]]  # images of each split, also those that did not open
+
+    @property
+    def num_images(self) -> int:
+        """Images that were looked for."""
+        return len({path for paths in self.shared.values() for path in paths})
+
+
+def open_data(data: DataSection, *, seed: int, halo_px: int, cache: Path) -> Splits:
+    """Open every image with its labels and share them out; corrupt ones are set aside up to the job's share.
+
+    `halo_px` is the distance that blocks of different splits keep; `cache` the folder for labels that are made.
+    """
+    return make_splits(find_data(data, seed=seed, cache=cache), data, seed=seed, halo_px=halo_px)
+
+
+def find_data(data: DataSection, *, seed: int, cache: Path) -> Survey:
+    """Open every image with its labels; refuse faults, and more corrupt images than the job lets be set aside."""
+    survey = look_around(data, seed=seed, cache=cache)
+    if survey.faults:
+        raise survey.faults[0]
+    refuse_too_many(survey.corrupt, survey.num_images, data.max_bad_share)
+    return survey
+
+
+def look_around(
+    data: DataSection,
+    *,
+    seed: int,
+    cache: Path,
+    num_threads: int = _NUM_THREADS,
+    visit: Callable[[LabelledScene, str], None] | None = None,
+) -> Survey:
+    """Open every image with its labels; what is wrong with one of them is collected, not raised.
+
+    `visit` gets each scene and its split as soon as it is open, in any thread: opening one overlaps with what is
+    done to others.
+    """
+    shared = _share(data, seed)
+    places = {path: split for split, held in shared.items() for path in held}
+    paths = list(places)
+    missing = _missing_pairs(paths, data)
+    if missing:
+        return Survey({}, (), (_missing(missing, len(paths)),), shared)
+    opened = FORMATS[data.format]
+
+    def attempt(index: int) -> LabelledScene | OutsizeError:
+        try:
+            scene = opened(paths[index], data, cache)
+        except OutsizeError as error:
+            return error
+        if visit is not None:
+            visit(scene, places[paths[index]])
+        return scene
+
+    # Burning polygons changes warning filters of the whole process, which is not for threads.
+    num_threads = 1 if is_vector(data.labels) else num_threads
+    scenes, corrupt, faults = {}, [], []
+    for path, found in zip(
+        paths,
+        prefetch(attempt, range(len(paths)), num_threads=num_threads, num_ahead=16 * num_threads),
+        strict=True,
+    ):
+        if isinstance(found, LabelledScene):
+            scenes[path] = found
+        elif isinstance(found, DataError) and _is_corrupt(path, data):
+            corrupt.append(BadFile(path, str(found)))
+        else:
+            faults.append(found)
+    return Survey(scenes, tuple(corrupt), tuple(faults), shared)
+
+
+def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -> Splits:
+    """Share out the images that opened, and refuse a split that leaks or leaves nothing."""
+    gap_px = halo_px if data.split.gap_px is None else data.split.gap_px
+    if data.images and data.split.by == "blocks":
+        shared = share_blocks(list(survey.scenes.values()), data.split, seed=seed, gap_px=gap_px)
+    else:
+        shared = {
+            split: tuple(survey.scenes[path] for path in paths if path in survey.scenes)
+            for split, paths in survey.shared.items()
+        }
+    splits = Splits(**shared, set_aside=survey.corrupt)
+    for split, scenes in splits.items():
+        if survey.shared[split] and not scenes and data.split.by != "blocks":
+            found = f"all {len(survey.shared[split])} images set aside"
+            need, remedy = "at least one image", "restore them from their source"
+            raise DataError(explain(f"nothing is left for {split}", found, need, remedy))
+    check_split(splits, gap_px)
+    return splits
+
+
+def refuse_too_many(bad: Sequence[BadFile], num_images: int, max_share: float) -> None:
+    """Refuse more corrupt images than the job lets be set aside; the message is that of the first."""
+    if not bad or len(bad) <= max_share * num_images:
+        return
+    if max_share == 0 and len(bad) == 1:
+        raise DataError(bad[0].reason)
+    named = ", ".join(each.path.name for each in bad[:5]) + (" and others" if len(bad) > 5 else "")
+    raise DataError(
+        explain(
+            f"{len(bad)} of {num_images} images cannot be read: {bad[0].reason.partition(': found ')[0]}",
+            named,
+            f"at most {max_share:.1%} of them",
+            "restore them from their source, remove them, or set data.max_bad_share",
+        )
+    )
+
+
+def _is_corrupt(path: Path, data: DataSection) -> bool:
+    """Say whether an image that did not open is broken by itself, as is its mask, and not just does not fit."""
+    try:
+        open_image(path, data)
+        if not is_vector(data.labels):
+            describe(labels_path(scene_name(path, data), data.labels), allow_references=data.allow_references)
+    except UnsafeFileError:
+        return False
+    except DataError:
+        return path.exists()
+    return False
+
+
+def _share(data: DataSection, seed: int) -> dict[str, tuple[Path, ...]]:
+    lists = {split: getattr(data, split) for split in SPLITS}
+    has_lists = any(lists.values())
+    if bool(data.images) == has_lists:
+        found = "both" if has_lists else "neither"
+        need = "data.images, or data.train with data.val and data.test"
+        raise JobError(explain("it is not clear which images to use", found, need, "name the images one way"))
+    has_folders = bool(data.stack)
+    if has_lists:
+        if not lists["train"]:
+            need, remedy = "image files", "name some in data.train"
+            raise JobError(explain("nothing to train on", "no data.train", need, remedy))
+        return {split: find_images(names, data.labels, folders=has_folders) for split, names in lists.items()}
+    paths = find_images(data.images, data.labels, folders=has_folders)
+    if data.split.by == "blocks":
+        return {"train": paths, "val": (), "test": ()}
+    return share_out(paths, data.split, seed)
+
+
+def _missing_pairs(paths: Sequence[Path], data: DataSection) -> list[tuple[Path, Path]]:
+    pairs = [(path, labels_path(scene_name(path, data), data.labels)) for path in paths]
+    return [(image, labels) for image, labels in pairs if image.exists() and not labels.exists()]
+
+
+def _missing(pairs: Sequence[tuple[Path, Path]], num_images: int) -> DataError:
+    image, labels = pairs[0]
+    more = f", and those of {len(pairs) - 1} more of {num_images} images" if len(pairs) > 1 else ""
+    names = [each.name for each, _ in pairs[1:4]]
+    more += f" ({', '.join(names)}{', ...' if len(pairs) > 4 else ''})" if names else ""
+    remedy = "add them, leave the images out, or correct data.labels"
+    return DataError(
+        explain(f"labels of {image} are missing", f"no {labels}{more}", "labels of each image", remedy)
+    )

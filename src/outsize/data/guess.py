@@ -1,0 +1,216 @@
+"""Looks at a folder of images and labels and guesses what they are: format, names, bands, classes, split."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from outsize.errors import DataError, explain
+from outsize.raster.burn import VECTOR_SUFFIXES, attribute_values, list_attributes
+from outsize.raster.read import SceneInfo, SceneReader, describe
+from outsize.tiles.window import middle_window
+
+_IMAGES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".jp2")
+_LABEL_WORDS = ("label", "labels", "mask", "masks", "gt", "truth", "annotation", "annotations", "seg")
+_IMAGE_WORDS = ("image", "images", "img", "imgs", "scene", "scenes", "rgb", "photos", "pictures")
+_MAX_READ = 60  # label files looked into for class values
+_MAX_CLASSES = 64
+_SCENE_PX = 4096**2  # above this an image is a scene that is split into blocks
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a folder seems to hold, in the words of a job file."""
+
+    format: str
+    images: tuple[str, ...]  # patterns below the folder
+    labels: str
+    classes: tuple[tuple[str, int, str | None], ...]  # name, value, attribute's value
+    bands: tuple[str, ...]
+    split_by: str
+    num_images: int
+    ignore_value: int = 255
+    attribute: str | None = None
+    all_polygons: str | None = None
+    outside: str | None = None
+    is_picture: bool = False
+
+
+def guess(folder: Path) -> Guess:
+    """Look at a folder; refuse one in which no image has labels."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_hidden(path, folder)]
+    rasters = [path for path in files if path.suffix.lower() in _IMAGES]
+    vectors = [path for path in files if path.suffix.lower() in VECTOR_SUFFIXES]
+    pairs, labels = _pair(folder, rasters)
+    if pairs:
+        return _from_rasters(folder, pairs, labels)
+    images = [path for path in rasters if not _is_label_name(folder, path)]
+    beside = [path for path in vectors if any(image.parent == path.parent for image in images)]
+    if images and beside:
+        return _from_polygons(folder, [each for each in images if each.parent == beside[0].parent], beside)
+    found = f"{len(rasters)} images and {len(vectors)} files of polygons"
+    need = "images with labels: NAME_labels.tif or polygons beside, or folders images/ and labels/"
+    raise DataError(
+        explain(f"no image with labels in {folder}", found, need, "write data.labels of a job by hand")
+    )
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _words(text: str) -> list[str]:
+    return text.lower().replace("-", "_").replace(".", "_").split("_")
+
+
+def _is_label_name(folder: Path, path: Path) -> bool:
+    """Say whether a file, or the folder it is in, is named like labels; what `folder` itself is called says nothing."""
+    inner = "" if path.parent == folder else path.parent.name
+    return any(word in _LABEL_WORDS for word in (*_words(path.stem), *_words(inner)))
+
+
+def _pair(folder: Path, rasters: Sequence[Path]) -> tuple[dict[Path, Path], str]:
+    """Find which file labels which, and the name that says so; the way that pairs most images wins."""
+    images = [path for path in rasters if not _is_label_name(folder, path)]
+    marked = [path for path in rasters if _is_label_name(folder, path)]
+    best: tuple[dict[Path, Path], str] = ({}, "")
+    for template in dict.fromkeys(_templates(images, marked)):
+        pairs = {}
+        for image in images:
+            label = image.parent / template.format(stem=image.stem, name=image.name)
+            if label.is_file() and label != image:
+                pairs[image] = label
+        if len(pairs) > len(best[0]):
+            best = pairs, template
+    return best
+
+
+def _templates(images: Sequence[Path], marked: Sequence[Path]) -> Iterable[str]:
+    """Yield ways to find labels, seen from an image, that at least one file suggests."""
+    stems: dict[str, Path] = {image.stem: image for image in images}
+    for label in marked:
+        image = stems.get(label.stem)
+        if image is not None and label.parent.parent == image.parent.parent and label.parent != image.parent:
+            yield f"../{label.parent.name}/{{stem}}{label.suffix}"
+        for stem, each in stems.items():
+            if label.stem != stem and stem in label.stem:
+                name = label.stem.replace(stem, "{stem}") + label.suffix
+                yield name if label.parent == each.parent else f"../{label.parent.name}/{name}"
+                break
+        if any(word in _LABEL_WORDS for word in _words(label.stem)):
+            yield label.name  # mask.tif beside the one scene of its folder
+
+
+def _from_rasters(folder: Path, pairs: dict[Path, Path], labels: str) -> Guess:
+    infos = [describe(path) for path in list(pairs)[:_MAX_READ]]
+    counts: Counter[int] = Counter()
+    for path in list(pairs.values())[:_MAX_READ]:
+        counts.update(_values_in(path))
+    ignore_value = 255
+    values = sorted(value for value in counts if value != ignore_value)
+    if len(values) > _MAX_CLASSES or any(value > 253 for value in values):
+        need, remedy = f"at most {_MAX_CLASSES} class numbers from 0 to 253", "save class numbers as labels"
+        raise DataError(
+            explain(f"labels in {folder} seem to be no classes", f"{len(values)} values", need, remedy)
+        )
+    classes: list[tuple[str, int, str | None]] = [(f"class_{value}", value, None) for value in values]
+    is_picture = not infos[0].driver
+    return Guess(
+        format="folders" if is_picture else "scenes",
+        images=_patterns(folder, list(pairs)),
+        labels=labels,
+        classes=_two(classes),
+        bands=_bands(infos[0]),
+        split_by=_split(folder, list(pairs), infos),
+        num_images=len(pairs),
+        is_picture=is_picture,
+    )
+
+
+def _from_polygons(folder: Path, images: list[Path], vectors: list[Path]) -> Guess:
+    infos = [describe(path) for path in images[:_MAX_READ]]
+    vector = vectors[0]
+    own = {image.with_suffix(vector.suffix) for image in images}
+    labels = f"{{stem}}{vector.suffix}" if len(vectors) > 1 and set(vectors) >= own else vector.name
+    found = _class_attribute(vector)
+    classes: list[tuple[str, int, str | None]] = [("background", 0, None)]
+    if found is None:
+        classes.append((vector.stem, 1, None))
+    else:
+        names = [text for text in sorted(found[1]) if text]
+        classes += [(text, number, text) for number, text in enumerate(names, start=1)]
+    return Guess(
+        format="scenes",
+        images=_patterns(folder, images),
+        labels=labels,
+        classes=tuple(classes),
+        bands=_bands(infos[0]),
+        split_by=_split(folder, images, infos),
+        num_images=len(images),
+        attribute=None if found is None else found[0],
+        all_polygons=vector.stem if found is None else None,
+        outside="background",
+    )
+
+
+def _class_attribute(path: Path) -> tuple[str, Counter[str]] | None:
+    """Return the attribute that has few values on many polygons, the fewest but at least two; None if none has."""
+    best = None
+    for name in list_attributes(path, None):
+        counts = attribute_values(path, None, name)
+        num = len([text for text in counts if text])
+        is_few = 2 <= num <= min(_MAX_CLASSES, counts.total() // 2)
+        if is_few and not counts.get("") and (best is None or num < len(best[1])):
+            best = name, counts
+    return best
+
+
+def _values_in(path: Path) -> set[int]:
+    info = describe(path)
+    if info.num_bands != 1:
+        return set()
+    with SceneReader(info) as reader:
+        raster = reader.read(middle_window(info.height, info.width, 8192))
+    return {int(value) for value in np.unique(raster.pixels[0][raster.valid])}
+
+
+def _two(classes: list[tuple[str, int, str | None]]) -> tuple[tuple[str, int, str | None], ...]:
+    free = (number for number in range(254) if number not in {value for _, value, _ in classes})
+    while len(classes) < 2:  # a map needs two; the second is for the user to name
+        value = next(free)
+        classes.append((f"class_{value}", value, None))
+    return tuple(classes)
+
+
+def _bands(info: SceneInfo) -> tuple[str, ...]:
+    if all(info.band_names):
+        return info.band_names
+    known = {1: ("grey",), 3: ("red", "green", "blue")}
+    return known.get(info.num_bands, tuple(f"band_{number}" for number in range(1, info.num_bands + 1)))
+
+
+def _patterns(folder: Path, images: Sequence[Path]) -> tuple[str, ...]:
+    """Write a pattern for each kind of place: tile1/images and tile2/images become tile*/images."""
+    found: dict[str, None] = {}
+    for suffix in sorted({image.suffix for image in images}):
+        parents = [image.parent.relative_to(folder).parts for image in images if image.suffix == suffix]
+        for depth in sorted({len(parts) for parts in parents}):
+            level = [set(column) for column in zip(*(p for p in parents if len(p) == depth), strict=True)]
+            place = [parts.pop() if len(parts) == 1 else "*" for parts in level]
+            alone = [image for image in images if image.suffix == suffix]
+            name = alone[0].name if len(images) == 1 else f"*{suffix}"
+            found["/".join((*place, name))] = None
+    return tuple(found)
+
+
+def _split(folder: Path, images: Sequence[Path], infos: Sequence[SceneInfo]) -> str:
+    groups = {image.relative_to(folder).parts[0] for image in images if image.parent != folder}
+    groups -= set(_IMAGE_WORDS)
+    if len(groups) >= 3:
+        return "folder"
+    few = len(images) < 6 and min(info.num_px for info in infos) >= 1024**2
+    return "blocks" if few or len(images) < 3 or infos[0].num_px > _SCENE_PX else "scene"

@@ -1,0 +1,1 @@
+"""Lays out the files of run folders as one HTML page that needs nothing else."""

@@ -1,0 +1,171 @@
+"""Sections about how results came to be: where time went, the plan and its reasons, machine, versions, job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, pairs, table, tag
+from outsize.report.results import section
+from outsize.units import format_bytes, format_pixels, format_seconds
+
+_MANY = 3  # scenes that get a bar each
+_SHADES = ("#0b6e8f", "#d9822b", "#5c7f3b", "#8a4f9e", "#9aa3ad")
+
+
+def show_times(story: Story) -> Markup | None:
+    """Return where time went, as bars: training first, then each predicted scene."""
+    bars = [bar for bar in (_training(story), *_predictions(story)) if bar is not None]
+    return section("Where time went", bars) if bars else None
+
+
+def _training(story: Story) -> Markup | None:
+    timed = [each for each in story.steps if "step_s" in each]
+    if not timed:
+        return None
+    # a logged step stands for all steps since the one logged before it
+    step_s, wait_s = (sum(each[key] for each in timed) / len(timed) for key in ("step_s", "wait_s"))
+    num_steps = story.steps[-1]["step"]
+    parts = [("waiting for data", wait_s * num_steps), ("computing", max(0.0, step_s - wait_s) * num_steps)]
+    validate_s = sum(each.get("validate_s", 0.0) for each in story.epochs)
+    parts.append(("validating", validate_s))
+    return _bar(f"Training: {num_steps:,} steps of {format_seconds(step_s)}", parts)
+
+
+def _predictions(story: Story) -> list[Markup]:
+    scenes = [(each, _parts(each)) for each in story.predicted.get("scenes", ())]
+    bars = []
+    for scene, parts in scenes:
+        tiles = _counted(scene["num_tiles"], "tile")
+        name = scene["scene"].rpartition("/")[2]
+        bars.append(
+            _bar(f"Predicting {name}: {format_pixels(scene['height'], scene['width'])}, {tiles}", parts)
+        )
+    if len(bars) <= _MANY:
+        return bars
+    every = [
+        (each[0][0], sum(seconds for _, seconds in each))
+        for each in zip(*(p for _, p in scenes), strict=True)
+    ]
+    folded = tag("details", tag("summary", "Each scene"), bars)
+    return [_bar(f"Predicting {len(bars)} scenes", every), folded]
+
+
+def _parts(scene: dict[str, Any]) -> list[tuple[str, float]]:
+    reads_s, device_s = scene["waited_for_reads_s"], scene["waited_for_device_s"]
+    return [
+        ("waiting for reads", reads_s),
+        ("computing", device_s),
+        ("handing over", max(0.0, scene["tiles_s"] - reads_s - device_s)),
+        ("writing the map", scene.get("cog_s", 0.0)),
+        ("writing polygons", scene.get("polygons_s", 0.0)),
+    ]
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _bar(title: str, parts: list[tuple[str, float]]) -> Markup:
+    total_s = sum(seconds for _, seconds in parts) or 1.0
+    pieces, names = [], []
+    for number, (name, seconds) in enumerate(parts):
+        share = seconds / total_s
+        shade = _SHADES[number % len(_SHADES)]
+        pieces.append(tag("span", style=f"width:{100 * share:.2f}%;background:{shade}"))
+        text = f"{name} {format_seconds(seconds)} ({100 * share:.0f} %)"
+        names.append(tag("li", tag("span", style=f"background:{shade}"), text))
+    return tag(
+        "div",
+        tag("h4", f"{title}, {format_seconds(total_s)}"),
+        tag("div", pieces, class_="times", role="img", aria_label=title),
+        tag("ul", names, class_="legend"),
+    )
+
+
+def show_plan(story: Story) -> Markup | None:
+    """Return what was decided, why, and what was rejected."""
+    plans = {**story.plans}
+    if story.predicted.get("plan"):
+        plans["predict"] = story.predicted["plan"]
+    if not plans:
+        return None
+    parts = []
+    for name, plan in plans.items():
+        tiles = plan.get("tiles") or {}
+        parts += [
+            tag("h4", name.capitalize()),
+            pairs(
+                [
+                    ("at once", _counted(plan["batch"], "tile" if name == "predict" else "sample")),
+                    (
+                        "expected peak",
+                        f"{format_bytes(plan['peak_bytes'])} of {format_bytes(plan['limit_bytes'])}",
+                    ),
+                    ("answer", "exact" if plan["exact"] else "approximate"),
+                    ("core", f"{tiles['core_px']} px" if tiles else None),
+                    ("halo", _halo(tiles) if tiles else None),
+                    *_settings(plan),
+                ]
+            ),
+            tag("ul", [tag("li", why) for why in plan["why"]]),
+        ]
+        if plan["rejected"]:
+            rows = [(each["what"], each["why"]) for each in plan["rejected"]]
+            parts += [tag("p", "Rejected:"), table(("what", "why"), rows, class_="words")]
+    return section("The plan and its reasons", parts, _proof(story.verified))
+
+
+def _halo(tiles: dict[str, Any]) -> str:
+    before, after = tiles["halo_before_px"], tiles["halo_after_px"]
+    return f"{before[0]}, {before[1]} px before and {after[0]}, {after[1]} px after (rows, columns)"
+
+
+def _settings(plan: dict[str, Any]) -> list[tuple[str, Part]]:
+    names = ("micro_batches", "recompute", "swap", "pipeline", "replicate", "compile")
+    return [(name.replace("_", " "), str(plan[name])) for name in names if plan.get(name) is not None]
+
+
+def _proof(verified: dict[str, Any]) -> Markup | None:
+    if not verified:
+        return None
+    rows = [
+        (
+            name,
+            f"{each['relative']:.1e}" if each["relative"] else "0",
+            f"{each['tolerance']:.0e}",
+            "yes" if each["passed"] else "NO",
+        )
+        for name, each in verified["tiled_equals_whole"].items()
+    ]
+    heads = ("tiled against whole", "largest difference, relative", "tolerance", "equal")
+    return tag("div", tag("h4", "Proof"), table(heads, rows))
+
+
+def show_machine(story: Story) -> Markup | None:
+    """Return machine, versions and command, as the facts of the run have them."""
+    facts = story.facts
+    if not facts:
+        return None
+    machine = facts["machine"]
+    versions = [f"{name} {version}" for name, version in facts.get("versions", {}).items()]
+    about = pairs(
+        [
+            ("device", f"{machine['device']}: {machine['name']}"),
+            (
+                "memory",
+                f"{format_bytes(machine['memory_bytes'])}, {format_bytes(machine['free_bytes'])} free",
+            ),
+            ("cores", machine["num_cores"]),
+            ("command", tag("code", facts["command"]) if "command" in facts else None),
+            ("in folder", tag("code", facts["folder"]) if "folder" in facts else None),
+            ("begun", facts["when"].replace("T", " ") if "when" in facts else None),
+            ("versions", " · ".join(versions) or None),
+        ]
+    )
+    return section("Machine, versions, command", about)
+
+
+def show_job(story: Story) -> Markup:
+    """Return the job as it was run, folded away."""
+    return tag("details", tag("summary", "The job (job.toml)"), tag("pre", tag("code", story.job_text)))

@@ -1,0 +1,265 @@
+"""Sections about results: figures, curves of the training, classes, confusion, reliability, places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from outsize.report.curves import Axis, Curve, draw_curves, draw_reliability, smooth
+from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, join, pairs, table, tag
+from outsize.report.pictures import embed_strip
+
+Tree = dict[str, Any]
+_MANY = 12  # rows that are shown at once
+_BELOW = {"best": "best places", "median": "ordinary places (the median)", "worst": "worst places"}
+
+
+def section(title: str, *parts: Part | Iterable[Part], note: str | None = None) -> Markup:
+    """Return a titled part of the page."""
+    return tag("section", tag("h3", title), tag("p", note, class_="note") if note else None, *parts)
+
+
+def figure(value: Part, digits: int = 4) -> str:
+    """Write a score; what is unknown is a dash."""
+    return "–" if value is None else f"{float(value):.{digits}f}"
+
+
+def percent(value: Part) -> str:
+    """Write a share."""
+    return "–" if value is None else f"{100 * float(value):.1f} %"
+
+
+def first_split(story: Story) -> tuple[str, Tree] | None:
+    """Return the split that says most: what was held back, if it was scored."""
+    for name in ("test", "val", "train"):
+        if name in story.scores:
+            return name, story.scores[name]
+    return None
+
+
+def show_summary(story: Story) -> Markup:
+    """Return the few figures that matter, as cards."""
+    cards: list[tuple[str, str]] = []
+    found = first_split(story)
+    if found:
+        split, scores = found
+        cards += [
+            (figure(scores["mean_iou"]), f"mean IoU, {split}"),
+            (percent(scores["pixel_accuracy"]), "pixels right"),
+            (figure(scores["mean_f1"]), "mean F1"),
+        ]
+        trust = scores.get("reliability")
+        if trust:
+            cards.append((figure(trust["expected_calibration_error"]), "calibration error"))
+    if story.epochs:
+        best = max(each["mean_iou"] for each in story.epochs)
+        cards.append((figure(best), "best validation mean IoU"))
+    if story.verified:
+        passed = all(each["passed"] for each in story.verified["tiled_equals_whole"].values())
+        cards.append(("yes" if passed else "no", "tiled equals whole, proven"))
+    if not cards:
+        return tag("p", "Nothing was trained or scored in this run yet.", class_="note")
+    return tag(
+        "div", [tag("div", tag("b", value), tag("span", name)) for value, name in cards], class_="cards"
+    )
+
+
+def show_training(story: Story) -> Markup | None:
+    """Return the curves of loss, learning rate and validation."""
+    if not story.steps and not story.epochs:
+        return None
+    charts = []
+    if story.epochs:
+        points = [(each["epoch"], each["mean_iou"]) for each in story.epochs]
+        charts.append(
+            draw_curves(Axis("epoch", whole=True), Axis("validation mean IoU"), [Curve("mean IoU", points)])
+        )
+    if story.steps:
+        terms = sorted({name for each in story.steps for name in each["terms"]})
+        lines = []
+        for name in terms:
+            points = [(each["step"], each["terms"][name]) for each in story.steps if name in each["terms"]]
+            lines.append(Curve(name.replace("_", " "), smooth(points)))
+        if len(terms) == 1:
+            raw = [(each["step"], each["terms"][terms[0]]) for each in story.steps]
+            lines.append(Curve("as logged", raw, faint=True))
+        charts.append(draw_curves(Axis("step", whole=True), Axis("training loss", low=0.0), lines))
+        rates = [(each["step"], each["lr"]) for each in story.steps]
+        charts.append(
+            draw_curves(Axis("step", whole=True), Axis("learning rate", low=0.0), [Curve("lr", rates)])
+        )
+    return section("Training", tag("div", charts, class_="charts"))
+
+
+def show_scores(story: Story, split: str, scores: Tree) -> Markup:
+    """Return the scores of one split: classes, confusion, reliability, scenes."""
+    swatches = story.colours
+    rows: list[list[Part]] = [
+        [join(_swatch(swatches.get(name)), name), *_figures(row), f"{row['num_px']:,}"]
+        for name, row in scores["classes"].items()
+    ]
+    overall = {"iou": scores["mean_iou"], "accuracy": scores["mean_accuracy"], "f1": scores["mean_f1"]}
+    rows.append([tag("b", each) for each in ("all", *_figures(overall), f"{scores['num_px']:,}")])
+    aoi = f" Only inside {scores['aoi']}." if scores.get("aoi") else ""
+    by_class = join(tag("h4", "By class"), table(("class", "IoU", "found", "F1", "true pixels"), rows))
+    confusion = join(
+        tag("h4", "Confusion, % of each true class"), _confusion(list(scores["classes"]), scores["confusion"])
+    )
+    boxes = [by_class, confusion]
+    if scores.get("reliability"):
+        boxes.append(_reliability(scores["reliability"]))
+    boxes.append(join(tag("h4", "By scene"), _scenes(scores["scenes"])))
+    parts = tag("div", [tag("div", box) for box in boxes], class_="boxes")
+    return section(f"Scores: {split}", parts, note=f"Weighted IoU {figure(scores['weighted_iou'])}.{aoi}")
+
+
+def _scenes(scenes: list[Tree]) -> Markup:
+    rows = [
+        (each["name"], figure(each["mean_iou"]), percent(each["pixel_accuracy"]), f"{each['num_px']:,}")
+        for each in scenes
+    ]
+    heads = ("scene", "mean IoU", "pixels right", "pixels")
+    shown = table(heads, rows[:_MANY])
+    if len(rows) <= _MANY:
+        return shown
+    more = tag("details", tag("summary", f"{len(rows) - _MANY} more scenes"), table(heads, rows[_MANY:]))
+    return join(shown, more)
+
+
+def _figures(row: Tree) -> list[str]:
+    return [figure(row[key]) for key in ("iou", "accuracy", "f1")]
+
+
+def _confusion(names: list[str], counts: list[list[int]]) -> Markup:
+    rows = []
+    for name, line in zip(names, counts, strict=True):
+        total = sum(line)
+        cells = [_heat(count, total) for count in line]
+        rows.append(tag("tr", tag("th", name, scope="row"), cells))
+    corner = tag("th", "true ↓ map →", scope="col")
+    head = tag("tr", corner, [tag("th", name, scope="col") for name in names])
+    return tag("div", tag("table", tag("thead", head), tag("tbody", rows), class_="heat"), class_="scroll")
+
+
+def _heat(count: int, total: int) -> Markup:
+    share = count / total if total else 0.0
+    light = " dark" if share > 0.75 else ""
+    shown = "·" if not count else f"{100 * share:.1f}" if share >= 0.0005 else "<0.1"
+    colour = f"background:rgba(11,110,143,{share:.3f})"
+    return tag("td", shown, style=colour, class_=f"cell{light}", title=f"{count:,} px")
+
+
+def _reliability(trust: Tree) -> Markup:
+    error = figure(trust["expected_calibration_error"])
+    note = (
+        f"Expected calibration error {error}: how far the share of right pixels is from the confidence stated, "
+        "on average. Bars below the dashed line: too sure; above: too modest."
+    )
+    return join(
+        tag("h4", "Reliability"),
+        tag("div", draw_reliability(trust["bins"]), class_="chart"),
+        tag("p", note, class_="note"),
+    )
+
+
+def show_places(story: Story, split: str, scores: Tree) -> Markup | None:
+    """Return pictures of the best, the median and the worst places."""
+    parts: list[Markup] = []
+    for rank, title in _BELOW.items():
+        shown = []
+        for place in (each for each in scores.get("places", ()) if each["rank"] == rank):
+            where = f"{place['scene']}, rows {place['row']}–{place['row'] + place['height']}, "
+            where += f"columns {place['col']}–{place['col'] + place['width']}"
+            strip = embed_strip(story.run.path / place["picture"], where)
+            if strip is None:
+                continue
+            note = f"mean IoU {figure(place['mean_iou'], 3)}, {percent(place['accuracy'])} right · {where}"
+            shown.append(tag("div", strip, tag("p", note, class_="note"), class_="place"))
+        if shown:
+            parts += [tag("h4", title.capitalize()), *shown]
+    if not parts:
+        return None
+    entries = [tag("li", _swatch(colour), name) for name, colour in story.colours.items()]
+    wrong = tag("li", _swatch((214, 39, 40)), "wrong (error)")
+    return section(f"Places: {split}", tag("ul", entries, wrong, class_="legend"), parts)
+
+
+def show_mix(story: Story) -> Markup | None:
+    """Return how much of each class there is, was drawn for training, and was predicted."""
+    columns: dict[str, dict[str, float]] = {}
+    if story.labelled:
+        columns["train, true"] = story.labelled
+    drawn = [each["mix"]["class_shares"] for each in story.epochs if "mix" in each]
+    if drawn:
+        columns["train, drawn"] = drawn[-1]
+    for split, scores in story.scores.items():
+        names, counts = list(scores["classes"]), scores["confusion"]
+        total = max(1, sum(map(sum, counts)))
+        columns[f"{split}, true"] = {name: sum(row) / total for name, row in zip(names, counts, strict=True)}
+        columns[f"{split}, predicted"] = {
+            name: sum(row[number] for row in counts) / total for number, name in enumerate(names)
+        }
+    if not columns:
+        return None
+    swatches = story.colours
+    names = list(swatches)
+    rows = [
+        [join(_swatch(swatches[name]), name), *(percent(each.get(name)) for each in columns.values())]
+        for name in names
+    ]
+    return section("Class mix", table(("class", *columns), rows))
+
+
+def show_comparison(stories: list[Story]) -> Markup:
+    """Return several runs side by side: their figures, and their validation in one chart."""
+    rows = []
+    for story in stories:
+        found = first_split(story)
+        scores = found[1] if found else {}
+        trust = scores.get("reliability") or {}
+        rows.append(
+            [
+                story.name,
+                story.job["model"]["name"],
+                found[0] if found else "–",
+                figure(scores.get("mean_iou")),
+                percent(scores.get("pixel_accuracy")),
+                figure(scores.get("mean_f1")),
+                figure(trust.get("expected_calibration_error")),
+            ]
+        )
+    heads = ("run", "model", "split", "mean IoU", "pixels right", "mean F1", "calibration error")
+    lines = [
+        Curve(story.name, [(each["epoch"], each["mean_iou"]) for each in story.epochs])
+        for story in stories
+        if story.epochs
+    ]
+    chart = draw_curves(Axis("epoch", whole=True), Axis("validation mean IoU"), lines) if lines else None
+    return section("Runs side by side", table(heads, rows), tag("div", chart, class_="charts"))
+
+
+def show_agreement(story: Story) -> Markup | None:
+    """Return what `evaluate A B` found, where it was run."""
+    found = story.compared
+    if not found:
+        return None
+    heads = ("class", "IoU here", "IoU there", "difference")
+    rows = [
+        (name, figure(row["iou"][0]), figure(row["iou"][1]), _signed(row["difference"]))
+        for name, row in found["classes"].items()
+    ]
+    note = f"The maps agree on {percent(found['agreement'])} of {found['num_px']:,} pixels."
+    both = pairs([("here", found["runs"][0]), ("there", found["runs"][1])])
+    return section("Against another run", both, table(heads, rows), note=note)
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.4f}"
+
+
+def _swatch(colour: tuple[int, int, int] | None) -> Markup | None:
+    if colour is None:
+        return None
+    red, green, blue = (int(part) for part in colour)
+    return tag("span", class_="swatch", style=f"background:rgb({red},{green},{blue})")

@@ -1,0 +1,65 @@
+"""Places: counts that part the window, and a choice of best, median and worst."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from outsize.infer.places import PLACE_PX, Place, count_places, pick_places, score_place
+from outsize.metrics.confusion import confusion
+from outsize.tiles.window import Window
+
+
+def test_places_part_the_window() -> None:
+    rng = np.random.default_rng(0)
+    truth, predicted = rng.integers(0, 4, (2, 300, 600)).astype(np.uint8)
+    found = list(count_places(truth, predicted, 3, Window(2048, 4096, 300, 600)))
+    assert [place for place, _ in found] == [
+        Window(2048 + row, 4096 + col, min(PLACE_PX, 300 - row), min(PLACE_PX, 600 - col))
+        for row in (0, 256)
+        for col in (0, 256, 512)
+    ]
+    np.testing.assert_array_equal(sum(counts for _, counts in found), confusion(truth, predicted, 3))
+
+
+@pytest.mark.parametrize(
+    ("num_px", "size", "counts"), [(32768, (900, 900), True), (32767, (900, 900), False)]
+)
+def test_half_of_a_place_must_be_counted(num_px: int, size: tuple[int, int], counts: bool) -> None:
+    window = Window(0, 0, PLACE_PX, PLACE_PX)
+    assert (score_place(0, size, window, np.array([[num_px, 0], [0, 0]])) is not None) == counts
+
+
+def test_a_picture_smaller_than_a_place_is_one() -> None:
+    place = score_place(3, (40, 50), Window(0, 0, 40, 50), np.array([[600, 200], [0, 400]]))
+    assert place is not None
+    assert place.accuracy == pytest.approx(1000 / 1200)
+    assert place.mean_iou == pytest.approx((600 / 800 + 400 / 600) / 2)
+    assert place.scene == 3
+    assert score_place(0, (40, 50), Window(0, 0, 40, 50), np.zeros((2, 2), int)) is None
+
+
+def _places(num: int) -> list[Place]:
+    scores = np.random.default_rng(num).permutation(num) / 100
+    return [Place(0, Window(index, 0, 1, 1), float(score), 0.5, 1) for index, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize("num", [3, 5, 9, 10, 60])
+def test_best_median_and_worst_none_twice(num: int) -> None:
+    picked = pick_places(_places(num))
+    assert len({place.window for _, place in picked}) == len(picked)
+    by_rank = {
+        rank: [round(place.mean_iou * 100) for each, place in picked if each == rank]
+        for rank in ("best", "median", "worst")
+    }
+    num_each = min(3, num // 3)
+    assert by_rank["best"] == list(range(num - 1, num - 1 - num_each, -1))
+    assert by_rank["worst"] == list(range(num_each))
+    assert len(by_rank["median"]) == num_each
+    assert np.mean(by_rank["median"]) == pytest.approx((num - 1) / 2, abs=0.51)
+
+
+def test_few_places() -> None:
+    assert pick_places([]) == []
+    assert [rank for rank, _ in pick_places(_places(1))] == ["best"]
+    assert [rank for rank, _ in pick_places(_places(2))] == ["best", "worst"]

@@ -1,0 +1,128 @@
+"""Every example job runs as it is, on miniature data of the same form and for a moment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from numpy.typing import NDArray
+from outsize.commands.check import check
+from PIL import Image
+from pyproj import Transformer
+from rasterio.transform import from_origin
+
+from outsize.commands.evaluate import evaluate
+from outsize.commands.predict import predict
+from outsize.commands.train import train
+from outsize.progress import Reporter
+
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+_SHORT = (
+    "train.epochs=1",
+    "train.samples_per_epoch=4",
+    "train.batch=2",
+    "train.tile_px=64",
+    "train.workers=2",
+)
+
+
+def _blobs(height: int, width: int, num_classes: int, seed: int) -> NDArray[np.uint8]:
+    """Draw rectangles of classes over class 0."""
+    rng = np.random.default_rng(seed)
+    labels = np.zeros((height, width), np.uint8)
+    for number in range(6 * num_classes):
+        row, col = int(rng.integers(height - 24)), int(rng.integers(width - 24))
+        labels[row : row + 20, col : col + 20] = number % num_classes
+    return labels
+
+
+def _colours(labels: NDArray[np.uint8], num_bands: int) -> NDArray[np.uint8]:
+    rng = np.random.default_rng(1)
+    palette = rng.integers(30, 220, (256, num_bands))
+    noise = rng.integers(0, 30, (num_bands, *labels.shape))
+    return (np.moveaxis(palette[labels], -1, 0) + noise).astype(np.uint8)
+
+
+def _dubai(root: Path) -> None:
+    for tile in range(1, 7):
+        for folder in ("images", "labels"):
+            (root / f"tile{tile}" / folder).mkdir(parents=True)
+        for part in range(1, 3):
+            labels = _blobs(90 + tile, 100, 5, 10 * tile + part)
+            labels[0, 0] = 255
+            picture = np.moveaxis(_colours(labels, 3), 0, -1)
+            Image.fromarray(picture).save(root / f"tile{tile}/images/image_part_00{part}.jpg", quality=95)
+            Image.fromarray(labels).save(root / f"tile{tile}/labels/image_part_00{part}.png")
+
+
+def _write(path: Path, pixels: NDArray[np.uint8], side_m: float, crs: str) -> None:
+    place = from_origin(3628312.0, 39135.0, side_m, side_m)
+    count, height, width = pixels.shape
+    form = {"driver": "GTiff", "dtype": "uint8", "count": count, "height": height, "width": width}
+    with rasterio.open(path, "w", **form, crs=crs, transform=place) as file:
+        file.write(pixels)
+
+
+def _rectangles(
+    path: Path, labels: NDArray[np.uint8], side_m: float, crs: str, names: dict[int, str]
+) -> None:
+    """Write every 20 px cell of one class as a polygon in longitude and latitude."""
+    to_degrees = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    features = []
+    for row in range(0, labels.shape[0], 10):
+        for col in range(0, labels.shape[1], 10):
+            value = int(labels[row, col])
+            if value not in names:
+                continue
+            corners = [(row, col), (row, col + 10), (row + 10, col + 10), (row + 10, col), (row, col)]
+            ring = [to_degrees.transform(3628312.0 + c * side_m, 39135.0 - r * side_m) for r, c in corners]
+            geometry = {"type": "Polygon", "coordinates": [ring]}
+            features.append({"type": "Feature", "properties": {"type": names[value]}, "geometry": geometry})
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+
+
+def _buildings(root: Path) -> None:
+    labels = _blobs(1100, 1100, 2, 3)
+    _write(root / "scene.tif", _colours(labels, 3), 0.5, "EPSG:3857")
+    _rectangles(root / "buildings.geojson", labels, 0.5, "EPSG:3857", {1: "building"})
+
+
+def _sentinel2(root: Path) -> None:
+    (root / "scenes").mkdir()
+    names = {0: "water", 1: "forest", 2: "arable land", 3: "built-up"}
+    for number in range(4):
+        labels = _blobs(160, 160, 4, number)
+        pixels = _colours(labels, 5)
+        for band, name in zip(pixels, ("B02_10m", "B03_10m", "B04_10m", "B08_10m", "B11_20m"), strict=True):
+            step = 2 if name.endswith("20m") else 1
+            path = root / f"scenes/S{number}_{name}.tif"
+            _write(path, band[None, ::step, ::step], 10.0 * step, "EPSG:32736")
+        _rectangles(root / "scenes/landcover.geojson", labels, 10.0, "EPSG:32736", names)
+
+
+@pytest.mark.parametrize(
+    ("name", "draw", "extra"),
+    [
+        ("dubai", _dubai, ()),
+        ("buildings", _buildings, ("data.split.block_px=256", "data.split.gap_px=32")),
+        ("sentinel2", _sentinel2, ("data.labels=landcover.geojson", "model.width=4")),
+    ],
+)
+def test_example(name: str, draw: object, extra: tuple[str, ...], tmp_path: Path) -> None:
+    assert callable(draw)
+    draw(tmp_path)
+    job, run, quiet = _EXAMPLES / f"{name}.toml", tmp_path / "run", Reporter("quiet")
+    overrides = [*_SHORT, *extra, f"data.root={tmp_path.as_posix()}", f"run={run.as_posix()}"]
+    check(job, overrides=overrides, reporter=quiet)
+    train(job, overrides=overrides, device_name="cpu", mode="new", reporter=quiet)
+    predict(run, [], out=None, overrides=(), device_name="cpu", reporter=quiet)
+    scores = evaluate(run, split="test", reporter=quiet)
+    assert 0 <= scores["mean_iou"] <= 1
+    assert {"train", "val", "test"} <= set(json.loads((run / "split.json").read_text()))
+
+
+def test_every_example_is_tried() -> None:
+    assert {path.stem for path in _EXAMPLES.glob("*.toml")} == {"dubai", "buildings", "sentinel2"}
