@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import rasterio
 import torch
 
 from outsize.data.synthetic import CLASSES, draw_scene
@@ -44,6 +45,11 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scenes")
     for number, split in enumerate(("train", "val", "test")):
         draw_scene(folder, f"{split}-{number}", 160, 208, seed=number)
+        # so small a scene lacks some classes, and a class that is nowhere is refused
+        with rasterio.open(folder / f"{split}-{number}_labels.tif", "r+") as labels:
+            values = labels.read(1)
+            values[80:86, 100] = [each.value for each in CLASSES]
+            labels.write(values, 1)
     return folder
 
 

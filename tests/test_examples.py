@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import rasterio
 from numpy.typing import NDArray
-from outsize.commands.check import check
 from PIL import Image
 from pyproj import Transformer
 from rasterio.transform import from_origin
 
+from outsize.commands.check import check
 from outsize.commands.evaluate import evaluate
 from outsize.commands.predict import predict
 from outsize.commands.train import train

@@ -117,6 +117,8 @@ def predicted_run(
 def own_run(tmp_path: Path, own_scenes: Path, predicted_run: Path) -> Path:
     """A trained run with a map, whose job names the test's own scenes."""
     folder = Path(shutil.copytree(predicted_run, tmp_path / "own"))
-    text = (folder / "job.toml").read_text()
-    (folder / "job.toml").write_text(re.sub(r'".*/(\w+-\*.tif)"', rf'"{own_scenes}/\1"', text))
+    for name in ("job.toml", "split.json", "predictions/predict.json"):
+        text = (folder / name).read_text()
+        text = re.sub(r'"[^"]*/((?:train|val|test)-[^"/]*.tif)"', rf'"{own_scenes}/\1"', text)
+        (folder / name).write_text(text)
     return folder

@@ -177,7 +177,7 @@ def test_verify_refuses(run, own_run, own_scenes, scene, unchanged, name):
     bad = own_scenes / "test-2.tif"
     spoil(scene, bad)
     unchanged()
-    run("verify", own_run).refused(str(own_scenes / "test-"), "nothing at" if spoil is missing else found)
+    run("verify", own_run).refused(str(own_scenes / "test-"), "no such file" if spoil is missing else found)
 
 
 @pytest.mark.parametrize("name", ["missing", "truncated", "zero bytes", "picture bomb"])
@@ -192,7 +192,7 @@ def test_evaluate_refuses(run, own_run, own_scenes, scene, unchanged, which, nam
     spoil(files["map"] if which == "map" else scene, files[which])
     unchanged()
     if name == "missing" and which != "labels":
-        run("evaluate", own_run).refused("test-2.tif" if which == "map" else "nothing at")
+        run("evaluate", own_run).refused("test-2.tif" if which == "map" else "no such file")
     else:
         run("evaluate", own_run).refused(str(files[which]), found)
 

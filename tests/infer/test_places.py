@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,7 @@ def test_a_picture_smaller_than_a_place_is_one() -> None:
 
 def _places(num: int) -> list[Place]:
     scores = np.random.default_rng(num).permutation(num) / 100
-    return [Place(0, Window(index, 0, 1, 1), float(score), 0.5, 1) for index, score in enumerate(scores)]
+    return [Place(0, Window(index, 0, 1, 1), float(score), 0.5, 1, 2) for index, score in enumerate(scores)]
 
 
 @pytest.mark.parametrize("num", [3, 5, 9, 10, 60])
@@ -63,3 +65,23 @@ def test_few_places() -> None:
     assert pick_places([]) == []
     assert [rank for rank, _ in pick_places(_places(1))] == ["best"]
     assert [rank for rank, _ in pick_places(_places(2))] == ["best", "worst"]
+
+
+def test_the_best_are_where_something_is_to_be_told_apart() -> None:
+    places = [replace(place, num_classes=1 + (place.mean_iou < 0.3)) for place in _places(40)]
+    picked = pick_places(places)
+    assert [round(place.mean_iou * 100) for rank, place in picked if rank == "best"] == [29, 28, 27]
+    assert [round(place.mean_iou * 100) for rank, place in picked if rank == "worst"] == [0, 1, 2]
+    plain = [replace(place, num_classes=1) for place in places]
+    assert [round(place.mean_iou * 100) for rank, place in pick_places(plain) if rank == "best"] == [
+        39,
+        38,
+        37,
+    ]
+
+
+def test_a_sliver_is_no_class() -> None:
+    counts = np.diag([40_000, 400, 20_000])
+    place = score_place(0, (900, 900), Window(0, 0, PLACE_PX, PLACE_PX), counts)
+    assert place is not None
+    assert place.num_classes == 2

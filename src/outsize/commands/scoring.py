@@ -66,12 +66,12 @@ def files_of(run: RunFolder, scenes: Sequence[LabelledScene]) -> list[MapFiles]:
     for scene in scenes:
         path = scene.image.path
         entry = ledger.get(str(path.resolve()))
-        classes = _moved(run, entry["map"]) if entry else None
+        classes = _beside(run, entry["map"]) if entry else None
         if entry is None or classes is None:
             remedy = f"run `outsize predict {run.path} {path}` first"
             found = f"none in {run.predictions}"
             raise RunError(explain(f"no map of {path.name}", found, "a predicted scene", remedy))
-        files.append(MapFiles(classes, _moved(run, entry["confidence"]) if "confidence" in entry else None))
+        files.append(MapFiles(classes, _beside(run, entry["confidence"]) if "confidence" in entry else None))
     return files
 
 
@@ -83,8 +83,10 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return [path.resolve().relative_to(top).as_posix() for path in paths]
 
 
-def _moved(run: RunFolder, name: str) -> Path | None:
-    """Return a file of the predictions, also where the run was moved since; None where it is gone."""
-    path = Path(name)
-    candidates = (path, run.predictions / path.name)
-    return next((each for each in candidates if each.is_file()), None)
+def _beside(run: RunFolder, name: str) -> Path | None:
+    """Return a file of the predictions, None where it is gone.
+
+    It lies beside the ledger that names it: a run that was copied has maps of its own.
+    """
+    path = run.predictions / Path(name).name
+    return path if path.is_file() else None

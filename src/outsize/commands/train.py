@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from outsize.commands.preparing import Prepared
-    from outsize.data.sample import Batch
-    from outsize.data.sampling import Seen
     from outsize.data.windows import TrainingWindows
     from outsize.losses import Weights
     from outsize.train.loop import Position, Recipe
@@ -95,6 +93,7 @@ def _fit(
     from outsize.strategies.compose import compose
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import save_state
+    from outsize.train.feed import Feed
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Hooks, fit
 
@@ -119,7 +118,15 @@ def _fit(
     with reporter.bar("train", num_steps, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
-            batches=partial(_batches, job, lessons.windows, recipe.steps_per_epoch, count, prepared, seen),
+            batches=Feed(
+                lessons.windows,
+                count,
+                seen,
+                steps_per_epoch=recipe.steps_per_epoch,
+                batch=job.train.batch,
+                num_threads=job.train.workers,
+                device=prepared.device,
+            ).batches,
             validate=lambda model: {**_validate(prepared, model), "mix": seen.as_dict()},
             log=partial(_log, log, bar, reporter),
             save_state=partial(save_state, run.state, prepared.model),
@@ -208,38 +215,6 @@ def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
         early_stop_epochs=section.early_stop_epochs,
         checkpoint_steps=section.checkpoint_steps,
     )
-
-
-def _batches(
-    job: Job,
-    windows: TrainingWindows,
-    steps_per_epoch: int,
-    count_terms: Callable[[Tensor], Mapping[str, float]],
-    prepared: Prepared,
-    seen: Seen,
-    epoch: int,
-    first_step: int,
-) -> Iterator[Batch]:
-    from outsize.data.blocks import count_classes
-    from outsize.data.loader import prefetch
-    from outsize.data.sample import collate
-
-    size, num_classes = job.train.batch, len(prepared.card.classes)
-
-    def make(step: int) -> tuple[Batch, NDArray[np.int64]]:
-        samples = [windows.sample(epoch, step * size + number) for number in range(size)]
-        num_px = count_classes([sample.labels for sample in samples], num_classes)
-        return collate(samples, count_terms), num_px
-
-    seen.clear()
-    # from the first, also where a training is resumed in the middle: what was seen is that of the whole epoch
-    made = prefetch(
-        make, range(steps_per_epoch), num_threads=job.train.workers, num_ahead=2 * job.train.workers
-    )
-    for step, (batch, num_px) in enumerate(made):
-        seen.add(num_px)
-        if step >= first_step:
-            yield batch.to(prepared.device)
 
 
 def _validate(prepared: Prepared, model: Any) -> Mapping[str, Any]:

@@ -46,6 +46,15 @@ class Batch:
             labels=self.labels.to(device, non_blocking=True),
         )
 
+    def pinned(self) -> Batch:
+        """Copy the tensors to page-locked memory, from where a copy to a GPU does not make the host wait."""
+        return replace(
+            self,
+            images=self.images.pin_memory(),
+            valid=self.valid.pin_memory(),
+            labels=self.labels.pin_memory(),
+        )
+
     def part(self, samples: slice) -> Batch:
         """Return some of the samples under the totals of the whole."""
         return replace(

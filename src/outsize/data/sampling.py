@@ -118,13 +118,13 @@ class Seen:
     """Counts what the samples of an epoch are made of."""
 
     def __init__(self, class_names: Sequence[str]) -> None:
-        self._names = tuple(class_names)
+        self.names = tuple(class_names)
         self.clear()
 
     def clear(self) -> None:
         """Begin another epoch."""
         self._num_samples, self._num_one_class = 0, 0
-        self._num_px = np.zeros(len(self._names), np.int64)
+        self._num_px = np.zeros(len(self.names), np.int64)
 
     def add(self, num_px: NDArray[np.integer[Any]]) -> None:
         """Count samples, given as pixels of each class (sample, class)."""
@@ -135,5 +135,5 @@ class Seen:
     def as_dict(self) -> dict[str, Any]:
         """Return the share of each class in labelled pixels, and of samples with one class or none."""
         num_px, num_samples = max(1, int(self._num_px.sum())), max(1, self._num_samples)
-        shares = {name: int(num) / num_px for name, num in zip(self._names, self._num_px, strict=True)}
+        shares = {name: int(num) / num_px for name, num in zip(self.names, self._num_px, strict=True)}
         return {"one_class_share": self._num_one_class / num_samples, "class_shares": shares}

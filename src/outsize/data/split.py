@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import itertools
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,7 +22,7 @@ from outsize.runs import write_json
 from outsize.tiles.window import Window
 
 SPLITS = ("train", "val", "test")
-_ENDS_BYTES = 65536
+_PROBE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,9 @@ def write_split(path: Path, splits: Splits) -> None:
 
 
 def find_duplicates(paths: Iterable[Path]) -> list[list[Path]]:
-    """Return groups of files with the same bytes; only files of one size and with equal ends are read."""
-    groups = [[path for path in paths if path.is_file()]]
-    for mark in (_size_of, _ends_of, _hash_of):
+    """Return groups of files with the same bytes; only files of one size with the same middle and end are read."""
+    groups = [list(paths)]
+    for mark in (_size_of, _probe_of, _hash_of):
         groups = [again for group in groups for again in _grouped(group, mark)]
     return groups
 
@@ -173,18 +174,22 @@ def _grouped(paths: list[Path], mark: object) -> list[list[Path]]:
     found: dict[object, list[Path]] = {}
     for path in paths:
         found.setdefault(mark(path), []).append(path)
-    return [group for group in found.values() if len(group) > 1]
+    return [group for value, group in found.items() if len(group) > 1 and value is not None]
 
 
-def _size_of(path: Path) -> int:
-    return path.stat().st_size
+def _size_of(path: Path) -> int | None:
+    about = path.stat()
+    return about.st_size if stat.S_ISREG(about.st_mode) else None  # a stack may be named by its folder
 
 
-def _ends_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        start = file.read(_ENDS_BYTES)
-        file.seek(max(0, path.stat().st_size - _ENDS_BYTES))
-        return hashlib.blake2b(start + file.read()).digest()
+def _probe_of(path: Path) -> bytes:
+    """Read a little of the middle and of the end: the beginning is often the same for all files of one program."""
+    with path.open("rb", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(size // 2)
+        middle = file.read(_PROBE_BYTES)
+        file.seek(max(0, size - _PROBE_BYTES))
+        return middle + file.read(_PROBE_BYTES)
 
 
 def _hash_of(path: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,8 +151,7 @@ _SAME = np.arange(256, dtype=np.uint8)
 
 def _count_blocks(blocks: Counts, values: NDArray[np.uint8], table: NDArray[np.uint8]) -> bool:
     """Count the classes in each block, and say whether every value was one of a class or to be ignored."""
-    is_known = (table < blocks.shape[2]) | (table == IGNORE)
-    known = [(int(value), int(table[value])) for value in np.flatnonzero(is_known)]
+    known = _known_values(table.tobytes(), blocks.shape[2])
     num_known = 0
     for row, col in np.ndindex(blocks.shape[:2]):
         part = values[row * BLOCK_PX : (row + 1) * BLOCK_PX, col * BLOCK_PX : (col + 1) * BLOCK_PX]
@@ -166,6 +166,14 @@ def _count_blocks(blocks: Counts, values: NDArray[np.uint8], table: NDArray[np.u
             if number != IGNORE:
                 blocks[row, col, number] += count
     return num_known == values.size
+
+
+@lru_cache(maxsize=8)  # asked for each of many small pictures
+def _known_values(table: bytes, num_classes: int) -> tuple[tuple[int, int], ...]:
+    """Return (value, class number) of all label values that mean something."""
+    return tuple(
+        (value, number) for value, number in enumerate(table) if number < num_classes or number == IGNORE
+    )
 
 
 def _inside(areas: Mapping[str, tuple[Window, ...]], window: Window) -> Iterable[tuple[str, Window]]:

@@ -25,6 +25,7 @@ class Place:
     mean_iou: float
     accuracy: float
     num_px: int
+    num_classes: int  # that are true of at least a hundredth of it
 
     def as_dict(self) -> dict[str, Any]:
         """Return what scores.json holds."""
@@ -58,19 +59,24 @@ def score_place(scene: int, size: tuple[int, int], window: Window, counts: Count
     if num_px == 0 or 2 * num_px < whole_px:
         return None
     mean_iou = Scores(("",) * len(counts), counts).mean_iou
-    return Place(scene, window, mean_iou, float(np.trace(counts)) / num_px, num_px)
+    num_true = int(np.count_nonzero(100 * counts.sum(axis=1) >= num_px))
+    return Place(scene, window, mean_iou, float(np.trace(counts)) / num_px, num_px, num_true)
 
 
 def pick_places(places: Sequence[Place], num_each: int = NUM_EACH) -> list[tuple[str, Place]]:
-    """Return the best, the median and the worst places with their ranks, none twice."""
+    """Return the best, the median and the worst places with their ranks, none twice.
+
+    The best are chosen where there is something to tell apart: a calm sea that is all sea shows nothing.
+    """
     ordered = sorted(places, key=lambda each: (-each.mean_iou, -each.accuracy, each.scene, each.window.row))
-    num = min(num_each, max(1, len(ordered) // 3))
     if len(ordered) < 3:
         return [*zip(("best", "worst"), ordered, strict=False)]
-    middle = (len(ordered) - num) // 2
-    ranks = {
-        "best": ordered[:num],
-        "median": ordered[middle : middle + num],
-        "worst": ordered[: -num - 1 : -1],
-    }
+    num = min(num_each, len(ordered) // 3)
+    varied = [place for place in ordered if place.num_classes > 1]
+    best = (varied if len(varied) >= 3 * num else ordered)[:num]
+    worst = [place for place in reversed(ordered) if place not in best][:num]
+    middle = (len(ordered) - 1) / 2
+    left = [(abs(at - middle), place) for at, place in enumerate(ordered) if place not in (*best, *worst)]
+    median = [place for _, place in sorted(left, key=lambda pair: pair[0])[:num]]
+    ranks = {"best": best, "median": median, "worst": worst}
     return [(rank, place) for rank, found in ranks.items() for place in found]
