@@ -95,7 +95,6 @@ RUN_OPTIONS = {
     "no map yet": (("evaluate", "--split", "val"), ("val-1.tif", "outsize predict")),
     "address": (("predict", "https://example.com/scene.tif"), ("example.com/scene.tif", "an address")),
     "folder": (("predict", "FOLDER"), ("a folder",)),
-    "same name twice": (("predict", "SCENE", "FOLDER/test-2.tif"), ("test-2.tif", "--out")),
     "map onto scene": (("predict", "FOLDER/test-2.tif", "--out", "FOLDER"), ("test-2.tif", "--out")),
 }
 

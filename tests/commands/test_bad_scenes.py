@@ -259,7 +259,7 @@ def _other_values(pixels):
 
 
 BAD_LABELS = {
-    "missing": (missing, ("train-0_labels.tif", "no such file")),
+    "missing": (missing, ("train-0_labels.tif", "are missing")),
     "truncated": (truncated, ("train-0_labels.tif", "bytes")),
     "another size": (
         lambda good, path: rewritten(good, path, lambda p: p[:, :-1]),

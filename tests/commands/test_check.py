@@ -28,7 +28,9 @@ def own_job(own_job: Path, own_scenes: Path) -> Path:
 
 
 def test_an_empty_class_is_refused_by_name(run: Run, job_path: Path) -> None:
-    run("check", job_path).refused("class 'field' is empty", "train")
+    lava = '\n[[data.classes]]\nname = "lava"\nvalue = 9\n'
+    job_path.write_text(job_path.read_text() + lava)
+    run("check", job_path).refused("class 'lava' is empty", "train")
 
 
 def test_good_data(run: Run, own_job: Path, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from outsize.commands.predict import predict
 from outsize.commands.verify import verify
+from outsize.data.catalogue import open_data
 from outsize.data.normalise import BandStatistics
+from outsize.data.split import write_split
 from outsize.data.synthetic import CLASSES
 from outsize.errors import PlanError
 from outsize.infer.compare import tiled_difference
@@ -153,7 +155,8 @@ def run(tmp_path: Path, scenes: Path) -> Path:
     )
     path = tmp_path / "run"
     path.mkdir()
-    write_job(path / "job.toml", scenes)
+    data = load_job(write_job(path / "job.toml", scenes)).data
+    write_split(path / "split.json", open_data(data, seed=0, halo_px=0, cache=path / "labels"))
     save_checkpoint(path / "checkpoints" / "best.safetensors", card.build(), card)
     return path
 
