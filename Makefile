@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check fix test-gpu bench clean
+.PHONY: setup demo test check fix test-gpu bench
 
 setup: $(VENV)/.ready
 
@@ -20,7 +20,7 @@ test: setup
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks docs
-	$(BIN)/ruff format --check src tests benchmarks docs docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -36,3 +36,8 @@ def test_live_bar_shows_text(capsys: pytest.CaptureFixture[str]) -> None:
         bar.advance(2, loss=1.0)
         reporter.say("note", "in between")
     assert "in between" in capsys.readouterr().out
+
+
+def test_brackets_in_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Reporter("bar").say("predicted", "scene[red].tif")
+    assert capsys.readouterr().out == "scene[red].tif\n"

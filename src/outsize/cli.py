@@ -69,7 +69,7 @@ def demo(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Draw synthetic scenes, then plan, train, predict, evaluate and verify on them."""
+    """Draw synthetic scenes, then check, plan, train, predict, evaluate, verify and report."""
     from outsize.commands import demo as command
 
     command.demo(out, device_name=device, reporter=_reporter(quiet))
@@ -123,6 +123,8 @@ def train(
     """Train as the job says."""
     from outsize.commands import train as command
 
+    if resume and overwrite:
+        raise typer.BadParameter("--resume and --overwrite exclude each other")
     mode = "resume" if resume else "overwrite" if overwrite else "new"
     command.train(job, overrides=set_ or (), device_name=device, mode=mode, reporter=_reporter(quiet))
 

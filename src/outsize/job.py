@@ -132,7 +132,9 @@ class DataSection(_Section):
         {}, description="scenes of one file per band: band -> file, seen from the image"
     )
     ignore_value: int = Field(255, ge=0, le=255, description="label value that is neither learnt nor scored")
-    bands: tuple[str, ...] = Field((), description="names of the bands, in file order")
+    bands: tuple[str, ...] = Field(
+        (), description="bands in the order the model sees; named ones are found by name"
+    )
     classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=2)
     max_bad_share: float = Field(0.0, ge=0, lt=1, description="share of corrupt pictures that are set aside")
     allow_references: bool = Field(False, description="read VRTs that point outside their folder")
@@ -254,6 +256,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     for override in overrides:
         _apply_override(tree, override)
     job = check_job(tree, str(path))
+    # the paths in a job that a run keeps of itself are absolute already, and stay as they are
     folder = path.parent.resolve() / job.data.root
     data = job.data.model_copy(
         update={
@@ -261,7 +264,6 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
         }
     )
     run = job.run or f"runs/{path.stem}"
-    # A job that a run wrote for itself lies in that run: its own paths are absolute already.
     return job.model_copy(update={"data": data, "run": str(Path(run))})
 
 

@@ -62,7 +62,9 @@ class Reporter:
     def say(self, event: str, text: str, **facts: object) -> None:
         """Report one finished thing: a line of text to a person, a JSON line to a program."""
         if self.style == "bar":
-            (self._live[0].console if self._live else self._console()).print(text, highlight=False)
+            (self._live[0].console if self._live else self._console()).print(
+                text, highlight=False, markup=False
+            )
         elif self.style == "json":
             self._line({"event": event, "text": text, **facts})
 
@@ -98,12 +100,12 @@ def _make_live(console: Console) -> Progress:
             return "" if speed is None else f"{speed:,.1f} {task.fields['unit']}/s"
 
     return rp.Progress(
-        rp.TextColumn("{task.description}"),
+        rp.TextColumn("{task.description}", markup=False),  # a file may be named scene[1].tif
         rp.BarColumn(bar_width=30),
         rp.MofNCompleteColumn(),
         RateColumn(),
         rp.TimeRemainingColumn(),
-        rp.TextColumn("{task.fields[facts]}"),
+        rp.TextColumn("{task.fields[facts]}", markup=False),
         console=console,
         transient=True,
     )

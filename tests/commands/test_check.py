@@ -70,4 +70,5 @@ def test_the_gap_of_blocks_is_the_models_halo(own_job: Path, own_scenes: Path) -
     derived = blocks_halo_px(load_job(own_job), 4)
     assert derived > 8
     assert blocks_halo_px(load_job(own_job, ["data.split.gap_px=5"]), 4) == 0  # the job says so itself
-    assert blocks_halo_px(load_job(own_job, ["limits.halo_px=7"]), 4) == 7
+    # a shorter halo for maps brings training and test blocks no nearer: `train` shares out by what the model sees
+    assert blocks_halo_px(load_job(own_job, ["limits.halo_px=7"]), 4) == derived

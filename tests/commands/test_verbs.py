@@ -102,3 +102,12 @@ def test_doctor_says_what_is_here() -> None:
     facts = doctor(QUIET)
     assert facts["cores"] >= 1
     assert "torch" in facts
+
+
+def test_a_scene_named_from_one_folder_is_known_in_another(
+    run: RunFolder, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scenes)
+    predict(run.path, [Path("test-2.tif")], out=None, overrides=(), device_name="cpu", reporter=QUIET)
+    monkeypatch.chdir(tmp_path)
+    assert evaluate(run.path, split="test", reporter=QUIET)["num_px"] > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outsize.infer.ledger import choose_names, map_of, read_ledger, write_ledger
+from outsize.infer.ledger import choose_names, read_ledger, write_ledger
 
 
 def _predict(folder: Path, scenes: list[Path]) -> list[str]:
@@ -27,8 +27,5 @@ def test_a_name_stays_with_its_scene_over_calls(tmp_path: Path) -> None:
     assert _predict(tmp_path, [one]) == ["one_part_1"]
     assert _predict(tmp_path, [one, two]) == ["one_part_1", "part_1"]
     assert len(read_ledger(tmp_path)) == 2
-    assert map_of(tmp_path, two) == tmp_path / "part_1.tif"
-
-
-def test_a_scene_that_was_not_predicted_has_no_map(tmp_path: Path) -> None:
-    assert map_of(tmp_path, tmp_path / "scene.tif") is None
+    assert read_ledger(tmp_path)[str(two.resolve())]["map"] == str(tmp_path / "part_1.tif")
+    assert str(tmp_path / "scene.tif") not in read_ledger(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from outsize.infer.ready import load_ready, make_ready, wants_bf16
 from outsize.job import LimitsSection
+from outsize.plan.choose import window_pixels
 from outsize.raster.read import describe
 from outsize.runs import RunFolder
 from outsize.train.checkpoint import Card
@@ -37,6 +39,16 @@ def test_the_plan_is_for_the_largest_scene(scenes: Path, net: nn.Module, card: C
     assert ready.tiling.core_px >= 208  # one tile
     assert ready.settings.batch == ready.plan.batch
     assert ready.halo.exact
+
+
+def test_a_long_strip_does_not_hide_the_width_of_others(scenes: Path, net: nn.Module, card: Card) -> None:
+    square = describe(scenes / "test-2.tif")
+    strip = replace(square, height=16, width=1 << 20)
+    limits = LimitsSection(host_memory=2**30)
+    ready = make_ready(
+        net, card, limits, [square, strip], device_name="cpu", precision="fp32", weights_id="x"
+    )
+    assert window_pixels(ready.tiling, (square.height, strip.width)) * ready.plan.batch <= 1 << 20
 
 
 def test_weights_have_a_name_that_changes_with_them(trained_run: Path, scenes: Path) -> None:

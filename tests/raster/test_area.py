@@ -3,7 +3,7 @@ import pyproj
 import pytest
 
 from outsize.errors import DataError
-from outsize.raster.area import measure_pixels
+from outsize.raster.area import measure_pixels, pixel_sides_m
 from outsize.raster.georef import GeoRef
 
 SIZE = (800, 1000)
@@ -53,3 +53,22 @@ def test_pixels_beyond_the_projection_are_an_error():
     )
     with pytest.raises(DataError, match="reproject"):
         measure_pixels(georef, 534, 534)
+
+
+def test_sides_of_pixels_are_those_on_earth():
+    y = pyproj.Transformer.from_crs(4326, 3857, always_xy=True).transform(10, 60)[1]
+    cases = {
+        32632: ((10.0, 0.0, 500_000.0, 0.0, -20.0, 5_400_000.0), (20, 10)),
+        4326: ((1e-4, 0.0, 10.0, 0.0, -1e-4, 60.0), (11.14, 5.58)),
+        3857: ((20.0, 0.0, 1e6, 0.0, -20.0, y), (10.008, 10.025)),
+        32633: ((6.0, 8.0, 500_000.0, 8.0, -6.0, 5_400_000.0), (10, 10)),
+    }
+    for epsg, (transform, sides) in cases.items():
+        georef = GeoRef(pyproj.CRS.from_epsg(epsg).to_wkt(), transform)
+        assert pixel_sides_m(georef, 8, 8) == pytest.approx(sides, rel=2e-3), epsg
+
+
+def test_sides_are_not_known_off_earth():
+    away = pyproj.CRS.from_proj4("+proj=geos +h=35785831 +ellps=WGS84").to_wkt()
+    assert pixel_sides_m(GeoRef(None, (1, 0, 0, 0, 1, 0)), 8, 8) is None
+    assert pixel_sides_m(GeoRef(away, (3e4, 0, -8e6, 0, -3e4, 8e6)), 8, 8) is None

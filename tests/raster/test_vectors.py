@@ -1,5 +1,6 @@
 import numpy as np
 import pyogrio
+import pyproj
 import pytest
 import rasterio
 import shapely
@@ -135,3 +136,28 @@ def test_wrong_inputs_and_outputs(tmp_path, classes):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="file"):
         write_polygons(source, None, tmp_path / "file" / "map.gpkg", class_names=NAMES)
+
+
+@pytest.mark.parametrize("strip_px", [2000, 10**6])
+def test_areas_are_those_on_earth_where_the_plane_shows_four_times_as_much(tmp_path, monkeypatch, strip_px):
+    monkeypatch.setattr(vectors, "_STRIP_PX", strip_px)
+    north = pyproj.Transformer.from_crs(4326, 3857, always_xy=True).transform(10, 60)[1]
+    grid = {"crs": "EPSG:3857", "transform": rasterio.Affine(10, 0, 1.1e6, 0, -10, north + 500)}
+    classes = np.zeros((100, 120), np.uint8)
+    classes[30:60, 20:90], classes[40:45, 30:40], classes[80:82, 100:103] = 1, 2, 2
+    summary = write_polygons(
+        write(tmp_path / "classes.tif", classes, **grid),
+        None,
+        tmp_path / "map.gpkg",
+        class_names=NAMES,
+        min_area_m2=160,
+    )
+    assert summary.num_too_small == 1  # 600 square metres on the plane, 150 on Earth
+    _, shapes, columns = read(tmp_path / "map.gpkg")
+    dense = shapely.segmentize(shapes, 10)
+    to_degrees = pyproj.Transformer.from_crs(3857, 4326, always_xy=True)
+    on_earth = shapely.transform(dense, lambda xy: np.column_stack(to_degrees.transform(*xy.T)))
+    geod = pyproj.Geod(ellps="WGS84")
+    expected = [abs(geod.geometry_area_perimeter(each)[0]) for each in on_earth]
+    np.testing.assert_allclose(columns["area_m2"], expected, rtol=1e-6)
+    np.testing.assert_allclose(shapely.area(shapes) / columns["area_m2"], 4, rtol=0.01)

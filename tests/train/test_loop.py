@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.sample import Batch
+from outsize.errors import ModelError
 from outsize.train.loop import Hooks, Position, Recipe, fit
 from outsize.train.phases import Schedule, TrainPhase
 
@@ -151,3 +152,11 @@ def test_resumed_equals_uninterrupted(die_at: int) -> None:
 
 def _figures(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
+
+
+def test_a_loss_that_is_no_number_ends_the_training() -> None:
+    bench = Bench()
+    with torch.no_grad():
+        bench.model[0].weight.fill_(float("nan"))  # type: ignore[union-attr, operator]
+    with pytest.raises(ModelError, match=r"diverged at step 10: found loss = nan at learning rate 0\.0?1"):
+        bench.fit()

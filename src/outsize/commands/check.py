@@ -31,9 +31,7 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
     run = RunFolder(Path(job.run))
     num_threads = max(job.train.workers, num_cores())
     with naming(job_path):
-        survey, known = open_and_count(
-            job.data, seed=job.seed, cache=run.path / "labels", num_threads=num_threads
-        )
+        survey, known = open_and_count(job.data, seed=job.seed, cache=run.labels, num_threads=num_threads)
         _refuse_faults(survey, reporter)
         refuse_too_many(survey.corrupt, survey.num_images, job.data.max_bad_share)
         halo_px = blocks_halo_px(job, next(iter(survey.scenes.values())).image.num_bands)
@@ -46,27 +44,24 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
             known=known,
             bar=lambda total: stack.enter_context(reporter.bar("check", total, "part")),
         )
-    write_split(run.path / "split.json", checked.splits)
-    save(run.path / "data.json", job.data, splits, checked)
+    write_split(run.split, checked.splits)
+    save(run.data, job.data, splits, checked)
     _say(job, checked, reporter)
     refuse_problems(checked)
-    reporter.say("written", f"written: {run.path / 'data.json'}, {run.path / 'split.json'}")
+    reporter.say("written", f"written: {run.data}, {run.split}")
 
 
 def blocks_halo_px(job: Job, in_channels: int) -> int:
     """Return the distance that blocks of different splits need: the model's halo; 0 where nothing asks for it."""
     if not job.data.images or job.data.split.by != "blocks" or job.data.split.gap_px is not None:
         return 0
-    if job.limits.halo_px is not None:
-        return job.limits.halo_px
     from outsize.measure.trace import example_shape, trace
     from outsize.models import build_model
     from outsize.tiles.halo import derive_halo
 
     options = {key: value for key, value in job.model.options.items() if key != "weights"}
     model = build_model(job.model.name, num_classes=len(job.data.classes), in_channels=in_channels, **options)
-    halo = derive_halo(trace(model, example_shape(in_channels)))
-    return max(halo.rows.before_px, halo.rows.after_px, halo.cols.before_px, halo.cols.after_px)
+    return derive_halo(trace(model, example_shape(in_channels))).largest_px
 
 
 def _refuse_faults(survey: Survey, reporter: Reporter) -> None:
@@ -90,10 +85,18 @@ def _say(job: Job, checked: Checked, reporter: Reporter) -> None:
         "set_aside": [str(bad.path) for bad in checked.splits.set_aside],
     }
     reporter.say("check", _table(job, checked) if reporter.style == "bar" else _summary(checked), **facts)
-    for bad in checked.splits.set_aside[:_MAX_SHOWN]:
-        reporter.say("set aside", f"set aside: {bad.reason}")
+    say_set_aside(checked, reporter)
     for problem in checked.problems[:_MAX_SHOWN]:
         reporter.say("problem", f"{'wrong' if problem.fatal else 'note'}: {problem.text}")
+
+
+def say_set_aside(checked: Checked, reporter: Reporter) -> None:
+    """Name the corrupt images that are left out; split.json has all of them."""
+    bad = checked.splits.set_aside
+    for each in bad[:_MAX_SHOWN]:
+        reporter.say("set aside", f"set aside: {each.reason}", file=str(each.path))
+    if len(bad) > _MAX_SHOWN:
+        reporter.say("set aside", f"set aside: {len(bad) - _MAX_SHOWN} more")
 
 
 def _summary(checked: Checked) -> str:

@@ -1,4 +1,4 @@
-"""`outsize demo`: the main job from nothing: draw, plan, train, predict, evaluate, verify."""
+"""`outsize demo`: the main job from nothing: draw, check, plan, train, predict, evaluate, verify, report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import time
 from pathlib import Path
 
-from outsize.commands import evaluate, plan, predict, train, verify
+from outsize.commands import check, evaluate, plan, predict, report, train, verify
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_text
 from outsize.units import format_seconds
@@ -57,11 +57,13 @@ def demo(out: Path, *, device_name: str, reporter: Reporter) -> None:
     job_path = out / "demo.toml"
     tests = _draw_scenes(out / "data", reporter)
     write_text(job_path, _JOB.format(run=out.resolve().as_posix(), classes=_class_tables()))
+    check.check(job_path, overrides=(), reporter=reporter)
     plan.plan(job_path, overrides=(), device_name=device_name, reporter=reporter)
     train.train(job_path, overrides=(), device_name=device_name, mode="overwrite", reporter=reporter)
     predict.predict(out, tests, out=None, overrides=(), device_name=device_name, reporter=reporter)
     scores = evaluate.evaluate(out, split="test", reporter=reporter)
     verify.verify(out, overrides=(), device_name=device_name, reporter=reporter)
+    page = report.report([out], out=None, reporter=reporter)
     name, taken = tests[0].stem, format_seconds(time.perf_counter() - start_s)
     lines = [
         f"done in {taken}, test mean IoU {scores['mean_iou']:.4f}. Look at:",
@@ -69,6 +71,7 @@ def demo(out: Path, *, device_name: str, reporter: Reporter) -> None:
         f"  {run.predictions / (name + '.tif')}   the map, a Cloud-Optimized GeoTIFF",
         f"  {run.predictions / (name + '.gpkg')}   its polygons, for QGIS",
         f"  {run.scores}   the scores",
+        f"  {page}   all of it on one page",
         f"  {run.plan}   what was decided, and why",
         f"  {job_path}   the job: copy it to begin your own",
     ]

@@ -163,13 +163,15 @@ def _approximation(ready: Ready, info: SceneInfo, reporter: Reporter) -> dict[st
 
 
 def _warn_resolution(ready: Ready, info: SceneInfo, reporter: Reporter) -> None:
-    trained, given = ready.card.resolution, info.georef.resolution
-    if trained is None or info.georef.crs_wkt is None:
+    from outsize.raster.area import pixel_sides_m
+
+    trained, given = ready.card.resolution, pixel_sides_m(info.georef, info.height, info.width)
+    if trained is None or given is None:
         return
     if max(abs(a / b - 1) for a, b in zip(given, trained, strict=True)) > 0.1:
         text = (
-            f"warning: {info.path.name} has pixels of {given[0]:g} x {given[1]:g}, the model was trained on "
-            f"{trained[0]:g} x {trained[1]:g}: expect worse results, or resample the scene"
+            f"warning: {info.path.name} has pixels of {given[0]:.3g} x {given[1]:.3g} m, the model was trained on "
+            f"{trained[0]:.3g} x {trained[1]:.3g} m: expect worse results, or resample the scene"
         )
         reporter.say("warning", text, scene=str(info.path))
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outsize.commands.check import say_set_aside
 from outsize.commands.origin import origin
-from outsize.errors import DataError, explain
 from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.data.check import Checked
-    from outsize.data.scenes import LabelledScene
     from outsize.data.split import Splits
-    from outsize.raster.read import SceneInfo
     from outsize.train.checkpoint import Card
     from outsize.train.init import Init
 
@@ -62,6 +60,7 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
 
     Weights to start from are looked for only where a training is `starting`: a plan and a resumed training need none.
     """
+    from outsize.data.bands import band_order
     from outsize.data.catalogue import find_data, make_splits
     from outsize.data.check import load_or_check
     from outsize.data.scenes import label_table
@@ -77,28 +76,24 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
     # from what is quickly refused to what takes a pass over all pixels
     survey = find_data(data, seed=job.seed, cache=run.labels)
     images = [scene.image for scene in survey.scenes.values()]
-    bands = data.bands or _own_bands(images[0])
+    bands = survey.bands
     model, init = _build(job, bands, starting, reporter)
     for phase in job.train.all_phases():
         check_trainable(model, phase.trainable)
     facts = gather_facts(model, len(bands), device=device, bf16=bf16, optimizer=job.train.optimizer)
     splits = make_splits(survey, data, seed=job.seed, halo_px=facts.halo.largest_px)
-    _check_bands(bands, splits.train, splits.val)
-    largest = max(images, key=lambda image: image.num_px)
+    for scene in (*splits.train, *splits.val):
+        band_order(bands, scene.image)  # refuses other bands
+    largest_px = max(image.height for image in images), max(image.width for image in images)
     plans = (
         choose_train(facts, job.limits, tile_px=job.train.tile_px, batch=job.train.batch),
-        choose_predict(facts, job.limits, (largest.height, largest.width)),
+        choose_predict(facts, job.limits, largest_px),
     )
     checked = load_or_check(run.data, data, splits, num_threads=job.train.workers, reporter=reporter)
+    say_set_aside(checked, reporter)
     card = _make_card(job, bands, checked)
     table = label_table([each.value for each in data.classes], data.ignore_value)
     return Prepared(device, bf16, checked.splits, table, card, model, *plans, facts, init)
-
-
-def _own_bands(image: SceneInfo) -> tuple[str, ...]:
-    """Return the names in the file; a colour picture (PNG, JPEG) has none, but its format says what they are."""
-    is_colour_picture = not image.driver and image.num_bands == 3
-    return ("red", "green", "blue") if is_colour_picture else image.band_names
 
 
 def _build(
@@ -127,29 +122,12 @@ def _build(
     return model, init
 
 
-def _check_bands(
-    bands: Sequence[str], scenes: Sequence[LabelledScene], val_scenes: Sequence[LabelledScene]
-) -> None:
-    from outsize.infer.bands import band_order
-
-    for scene in val_scenes:  # refused where bands are missing; another order is put right when they are read
-        band_order(bands, scene.image)
-    for scene in scenes:
-        if band_order(bands, scene.image) is not None:
-            need, remedy = f"{', '.join(bands)} in this order", "set data.bands to the order in the files"
-            raise DataError(
-                explain(
-                    f"bands of {scene.image.path} are in another order", scene.image.band_names, need, remedy
-                )
-            )
-
-
 def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:
+    from outsize.raster.area import pixel_sides_m
     from outsize.train.checkpoint import Card
 
     assert checked.statistics is not None  # no valid training pixel is a problem that was refused
     first = checked.splits.train[0].image
-    resolution = first.georef.resolution if first.georef.crs_wkt else None
     return Card(
         task=job.task,
         model=job.model.name,
@@ -158,5 +136,5 @@ def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:
         bands=tuple(bands),
         dtype=first.dtype,
         statistics=checked.statistics,
-        resolution=resolution,
+        resolution=pixel_sides_m(first.georef, first.height, first.width),
     )

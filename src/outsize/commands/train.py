@@ -48,6 +48,11 @@ def train(
     prepared.record(run)
     for plan in (prepared.train_plan, prepared.predict_plan):
         say_plan(plan, reporter)
+    if not prepared.splits.val:
+        text = "warning: nothing is held back for validation: the scores of epochs are those of the training scenes"
+        reporter.say("warning", text)
+    if mode == "resume" and state is None:
+        reporter.say("resume", "nothing to resume yet: beginning anew", step=0)
     if state is not None:
         reporter.say("resume", f"resuming at step {state[1]['total_steps']}", step=state[1]["total_steps"])
     to_device(prepared.model, prepared.device)
@@ -79,8 +84,16 @@ def _resumes(run: RunFolder, job: Job, mode: str) -> bool:
 
 
 def _begin(run: RunFolder, job: Job) -> None:
-    """Clear away an earlier training; only now, when nothing in the job or the data stands in the way."""
-    for old in (run.state, run.metrics, run.best, run.last, run.init):
+    """Clear away an earlier training and what was said of its weights; only now, when nothing stands in the way.
+
+    Maps stay until they are predicted anew, but without their ledger they are not taken for those of the new weights.
+    """
+    from outsize.infer.ledger import LEDGER
+
+    cards = (run.best.with_suffix(".json"), run.last.with_suffix(".json"))
+    told = (run.scores, run.verify, run.comparison, run.predictions / LEDGER)
+    events = run.events.glob("events.out.tfevents.*.outsize")
+    for old in (run.state, run.metrics, run.best, run.last, run.init, *cards, *told, *events):
         with output_errors(old):
             old.unlink(missing_ok=True)
     write_text(run.job, dump_job(job))

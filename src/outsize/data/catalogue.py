@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from outsize.data.bands import in_order, own_bands
 from outsize.data.folders import open_picture
 from outsize.data.loader import prefetch
 from outsize.data.scenes import LabelledScene, find_images, labels_path, open_image, open_scene, scene_name
@@ -27,6 +28,7 @@ class Survey:
     corrupt: tuple[BadFile, ...]
     faults: tuple[OutsizeError, ...]  # in the order of the images
     shared: dict[str, tuple[Path, ...]]  # images of each split, also those that did not open
+    bands: tuple[str, ...] = ()  # in the order that all scenes are read in
 
     @property
     def num_images(self) -> int:
@@ -70,11 +72,12 @@ def look_around(
     missing = _missing_pairs(paths, data)
     if missing:
         return Survey({}, (), (_missing(missing, len(paths)),), shared)
-    opened = FORMATS[data.format]
+    opened, bands = FORMATS[data.format], data.bands or _first_bands(paths, data)
 
     def attempt(index: int) -> LabelledScene | OutsizeError:
         try:
             scene = opened(paths[index], data, cache)
+            scene = replace(scene, image=in_order(bands, scene.image))
         except OutsizeError as error:
             return error
         if visit is not None:
@@ -95,7 +98,7 @@ def look_around(
             corrupt.append(BadFile(path, str(found)))
         else:
             faults.append(found)
-    return Survey(scenes, tuple(corrupt), tuple(faults), shared)
+    return Survey(scenes, tuple(corrupt), tuple(faults), shared, tuple(bands))
 
 
 def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -> Splits:
@@ -146,6 +149,16 @@ def _is_corrupt(path: Path, data: DataSection) -> bool:
     except DataError:
         return path.exists()
     return False
+
+
+def _first_bands(paths: Sequence[Path], data: DataSection) -> tuple[str, ...]:
+    """Return the bands of the first image that opens: the order of all where the job names none."""
+    for path in paths:
+        try:
+            return own_bands(open_image(path, data))
+        except OutsizeError:  # told where the image is opened with its labels
+            continue
+    return ()
 
 
 def _share(data: DataSection, seed: int) -> dict[str, tuple[Path, ...]]:

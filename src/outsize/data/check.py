@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,13 @@ from outsize.data.catalogue import Survey, look_around, refuse_too_many
 from outsize.data.loader import prefetch
 from outsize.data.normalise import BandStatistics
 from outsize.data.problems import Problem, find_problems
-from outsize.data.scenes import LabelledScene, label_table, read_labels, stack_files
+from outsize.data.scenes import LabelledScene, label_table, stack_files
 from outsize.data.split import BadFile, Splits
-from outsize.data.statistics import from_sums, num_windows, windows_of
+from outsize.data.statistics import from_sums, num_windows
 from outsize.data.tally import BLOCK_PX, Tally, is_small, tally_scene
 from outsize.errors import DataError, explain
 from outsize.job import DataSection
 from outsize.progress import Bar, Reporter
-from outsize.raster.read import SceneInfo, SceneReader
 from outsize.runs import write_text
 from outsize.tiles.window import Window
 
@@ -233,41 +232,3 @@ def _key(data: DataSection, splits: Splits) -> str:
             stats = [(str(file), file.stat()) for file in (*files, scene.labels.path) if file.exists()]
             about.append((split, [(name, s.st_size, s.st_mtime_ns) for name, s in stats], scene.areas))
     return hashlib.sha256(repr(about).encode()).hexdigest()
-
-
-def check_labels(
-    scenes: Sequence[LabelledScene], table: NDArray[np.uint8], *, num_threads: int, bar: Bar
-) -> None:
-    """Read every label; values outside the classes are refused."""
-    for scene in scenes:
-        with SceneReader(scene.labels) as reader:
-
-            def look(window: Window, reader: SceneReader = reader) -> bool:
-                return read_labels(reader, window, table).size > 0
-
-            _read(scene.labels, look, num_threads, bar)
-
-
-def check_images(images: Sequence[SceneInfo], *, num_threads: int, bar: Bar) -> None:
-    """Read every pixel; what cannot be read, is no number or is nodata everywhere is refused."""
-    for image in images:
-        with SceneReader(image) as reader:
-
-            def look(window: Window, reader: SceneReader = reader) -> bool:
-                return bool(reader.read(window).valid.any())
-
-            has_pixels = _read(image, look, num_threads, bar)
-        if not has_pixels:
-            need, remedy = "some image", "leave the scene out, or correct its nodata value"
-            raise DataError(explain(f"{image.path} has no valid pixel", "nodata everywhere", need, remedy))
-
-
-def _read(scene: SceneInfo, look: Callable[[Window], bool], num_threads: int, bar: Bar) -> bool:
-    """Look at every window and say whether one of them held something."""
-    windows, found = windows_of(scene), False
-    for here in prefetch(
-        lambda index: look(windows[index]), range(len(windows)), num_threads=num_threads, num_ahead=4
-    ):
-        found |= here
-        bar.advance()
-    return found

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.bands import in_order
 from outsize.data.sample import IGNORE
 from outsize.errors import DataError, JobError, explain
 from outsize.job import DataSection
@@ -92,9 +93,9 @@ def open_scene(path: Path, data: DataSection, cache: Path) -> LabelledScene:
 
 
 def open_image(path: Path, data: DataSection) -> SceneInfo:
-    """Describe one image: a file, or the stack of its bands."""
+    """Describe one image: a file, or the stack of its bands; read in the order of data.bands where that is given."""
     if not data.stack:
-        return describe(path, allow_references=data.allow_references)
+        return in_order(data.bands, describe(path, allow_references=data.allow_references))
     return stack_bands(path, stack_files(path, data), allow_references=data.allow_references)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from outsize.data.normalise import BandStatistics
+from outsize.data.scenes import open_image
 from outsize.errors import ModelError, OutputError, explain
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
@@ -51,15 +52,18 @@ def predict(
     are the keys of a job's section of that name: gpu_memory, host_memory, tile_px, halo_px, allow_approximate. A module
     stays on the device it ran on, in the mode (training or evaluation) it was given in.
     """
-    info = describe(scene)
     results = [Path(each) for each in (target, polygons) if each is not None]
-    _refuse_overwriting(info, results)
     bounds = check_limits(limits or {}, "outsize.predict")
     if not isinstance(model, nn.Module):
         run = open_run(Path(model))
-        bounds = bounds if limits else load_job(run.job).limits
+        job = load_job(run.job)
+        bounds = bounds if limits else job.limits
+        info = open_image(Path(scene), job.data)
+        _refuse_overwriting(info, results)
         ready = load_ready(run.best, bounds, [info], device_name=device, precision=precision)
         return _predict(ready, info, *results)
+    info = describe(scene)
+    _refuse_overwriting(info, results)
     modes = [(module, module.training) for module in model.modules()]
     try:
         ready = _ready_module(model, info, statistics, bounds, device, precision)
@@ -84,7 +88,7 @@ def _ready_module(
 
 
 def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None = None) -> dict[str, Any]:
-    return predict_scene(
+    done = predict_scene(
         ready.model,
         ready.card,
         info,
@@ -94,6 +98,7 @@ def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None 
         weights_id=ready.weights_id,
         reporter=Reporter("quiet"),
     )
+    return {**done, "exact": ready.plan.exact}
 
 
 def _refuse_overwriting(info: SceneInfo, results: Sequence[Path]) -> None:

@@ -24,12 +24,6 @@ def write_ledger(folder: Path, entries: Mapping[str, dict[str, Any]], facts: Map
     write_json(folder / LEDGER, {**facts, "scenes": list(entries.values())})
 
 
-def map_of(folder: Path, scene: Path) -> Path | None:
-    """Return the map of a scene, or None where it was not predicted into this folder."""
-    entry = read_ledger(folder).get(_key(scene))
-    return None if entry is None else Path(entry["map"])
-
-
 def choose_names(folder: Path, scenes: Sequence[Path]) -> list[str]:
     """Return a name for the map of each scene, without ending: its stem, with folders before it where two are alike.
 

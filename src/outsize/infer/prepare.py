@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from outsize.data.bands import band_order
 from outsize.data.normalise import BandStatistics, normalise
-from outsize.infer.bands import band_order
 from outsize.infer.stream import Prepare
 from outsize.raster.read import SceneInfo
 

@@ -41,7 +41,7 @@ class Ready:
 def load_ready(
     checkpoint: Path, limits: LimitsSection, scenes: Sequence[SceneInfo], *, device_name: str, precision: str
 ) -> Ready:
-    """Load a checkpoint and plan for the largest of the scenes on the device at hand."""
+    """Load a checkpoint and plan for the scenes on the device at hand."""
     model, card = load_checkpoint(checkpoint)
     status = checkpoint.stat()
     weights_id = f"{checkpoint.resolve()}:{status.st_size}:{status.st_mtime_ns}"
@@ -64,8 +64,9 @@ def make_ready(
     device = pick_device(device_name)
     bf16 = wants_bf16(precision, device)
     facts = gather_facts(model, len(card.bands), device=device, bf16=bf16)
-    largest = max(scenes, key=lambda scene: scene.num_px)
-    plan = choose_predict(facts, limits, (largest.height, largest.width))
+    # the largest of either side: a long strip may have most pixels and yet the smaller windows
+    largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
+    plan = choose_predict(facts, limits, largest_px)
     to_device(model, device).eval()
     return Ready(model, card, plan, facts.halo, stream_settings(plan, device, bf16), weights_id)
 

@@ -111,7 +111,7 @@ def predict_scene(
         info,
         _layers(wanted),
         len(tiles),
-        key=_key(info, tiling, wanted, weights_id, products.inside),
+        key=_key(info, tiling, wanted, f"{weights_id} bf16={settings.bf16}", products.inside),
         block_px=_block_px(tiling.core_px),
     )
     try:
@@ -136,7 +136,7 @@ def predict_scene(
         raise
     store.discard()
     return {
-        "scene": str(info.path),
+        "scene": str(info.path.resolve()),  # found again from any folder
         **products.names,
         "height": info.height,
         "width": info.width,

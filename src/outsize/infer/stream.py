@@ -159,6 +159,9 @@ class _Runner:
     def __init__(self, model: nn.Module, prepare: Prepare, decode: Decode, settings: Settings) -> None:
         self._model, self._prepare, self._decode, self._settings = model, prepare, decode, settings
         self._copies = torch.cuda.Stream(settings.device) if settings.device.type == "cuda" else None
+        if self._copies is not None:
+            # The slots' buffers may be memory that work still queued (a training step) has yet to read.
+            self._copies.wait_stream(torch.cuda.current_stream(settings.device))
 
     @torch.inference_mode()
     def __call__(self, slot: _Slot, num_tiles: int) -> None:

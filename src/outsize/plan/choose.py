@@ -12,8 +12,8 @@ from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.tiles.halo import Halo
 from outsize.units import format_bytes
 
-# Cores tried, largest first: redundancy (T / core)^2 falls with the core. All are multiples of the output's block.
-_CORES_PX = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)
+# Cores tried, largest first: redundancy (T / core)^2 falls with the core.
+_CORES_PX = (2048, 1024, 512, 256, 128, 64, 32, 16)
 _LARGEST_CORE_PX = {
     "cpu": 1024,
     "cuda": 2048,

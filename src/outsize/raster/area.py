@@ -69,6 +69,25 @@ def measure_pixels(georef: GeoRef, height: int, width: int) -> PixelArea:
     return PixelArea(height, width, powers, float(sizes_m2[num_nodes**2 // 2]))
 
 
+def pixel_sides_m(georef: GeoRef, height: int, width: int) -> tuple[float, float] | None:
+    """Return the sides of a map's middle pixel on Earth, downward and along a row; None where it has no place there."""
+    import pyproj
+
+    crs = pyproj.CRS.from_wkt(georef.crs_wkt) if georef.crs_wkt else None
+    if crs is None or crs.geodetic_crs is None or crs.ellipsoid is None:
+        return None
+    half = _CELL_PX / 2
+    rows = height / 2 + np.array([-half, half, 0, 0])
+    cols = width / 2 + np.array([0, 0, -half, half])
+    to_degrees = pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True)
+    lon, lat = to_degrees.transform(*georef.ground(rows, cols))  # type: ignore[arg-type]
+    if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
+        return None
+    globe = pyproj.Geod(a=crs.ellipsoid.semi_major_metre, b=crs.ellipsoid.semi_minor_metre)
+    sides_m = globe.inv(lon[::2], lat[::2], lon[1::2], lat[1::2])[2] / _CELL_PX
+    return float(sides_m[0]), float(sides_m[1])
+
+
 def _to_powers(series: NDArray[np.float64]) -> NDArray[np.float64]:
     powers = cheb.cheb2poly(series)
     return np.pad(powers, (0, len(series) - len(powers)))

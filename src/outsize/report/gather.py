@@ -66,7 +66,7 @@ def gather(path: Path) -> Story:
         predicted=_read(run.predictions / "predict.json", "predict"),
         verified=_read(run.verify, "verify"),
         compared=_read(run.comparison, "evaluate"),
-        data=_read(run.path / "data.json", "check"),
+        data=_read(run.data, "check"),
     )
 
 

@@ -37,7 +37,7 @@ class Card:
     bands: tuple[str, ...]  # in the order that the first layer sees; "" where a band has no name
     dtype: str  # of the training scenes
     statistics: BandStatistics
-    resolution: tuple[float, float] | None = None  # rows, columns; ground units per pixel
+    resolution: tuple[float, float] | None = None  # rows, columns; metres on Earth per pixel
     trained: Mapping[str, Any] = field(default_factory=dict)  # phase, epoch, step, score
 
     def build(self) -> nn.Module:

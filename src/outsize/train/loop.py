@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,9 @@ import torch
 from torch import nn
 
 from outsize.data.sample import Batch
+from outsize.errors import ModelError, explain
 from outsize.strategies.compose import Step
+from outsize.train.log import LOG_STEPS
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
 from outsize.train.phases import Schedule, TrainPhase, set_trainable
 
@@ -116,10 +119,26 @@ def _run_epoch(
         began_s, ended_s = ended_s, time.perf_counter()
         times = {"wait_s": wait_s, "step_s": ended_s - began_s}
         hooks.log({"kind": "step", **_where(position), "lr": lr, **times, "terms": terms})
+        if position.total_steps % LOG_STEPS == 0:
+            _refuse_diverged(terms, position, lr)
         if recipe.checkpoint_steps and position.total_steps % recipe.checkpoint_steps == 0:
             hooks.save_state(state_tensors(optimizer), asdict(position))
         waiting_since_s = time.perf_counter()
     return position
+
+
+def _refuse_diverged(terms: Mapping[str, torch.Tensor], position: Position, lr: float) -> None:
+    """End a training whose loss is no number: it would go on for hours and save nothing of worth."""
+    for name, value in terms.items():
+        if not math.isfinite(float(value)):
+            raise ModelError(
+                explain(
+                    f"training diverged at step {position.total_steps}",
+                    f"{name} = {float(value)} at learning rate {lr:g}",
+                    "a finite loss",
+                    "lower train.lr, add train.warmup_steps, or set train.precision to fp32",
+                )
+            )
 
 
 def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Position) -> Position:

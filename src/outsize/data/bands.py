@@ -1,8 +1,9 @@
-"""Brings the bands of a scene into the order that a model was trained with, or says why it cannot."""
+"""Brings the bands of a scene into the order that a model sees them in, or says why it cannot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from outsize.errors import DataError, explain
 from outsize.raster.read import SceneInfo
@@ -25,7 +26,8 @@ def band_order(expected: Sequence[str], info: SceneInfo) -> tuple[int, ...] | No
     theirs, ours = list(info.band_names), list(expected)
     if not all(theirs) or not all(ours) or theirs == ours:
         return None
-    if sorted(theirs) != sorted(ours):
+    # a name that is there twice does not say which of the two is meant
+    if sorted(theirs) != sorted(ours) or len(set(ours)) < len(ours):
         raise DataError(
             explain(
                 f"bands of {info.path} do not match the model",
@@ -35,6 +37,24 @@ def band_order(expected: Sequence[str], info: SceneInfo) -> tuple[int, ...] | No
             )
         )
     return tuple(theirs.index(name) for name in ours)
+
+
+def in_order(bands: Sequence[str], info: SceneInfo) -> SceneInfo:
+    """Return a scene that is read in the order of `bands`; one whose names are others stays as it is."""
+    are_the_same = sorted(info.band_names) == sorted(bands) and len(set(bands)) == len(bands)
+    if not are_the_same or not info.band_indexes:
+        return info
+    order = band_order(bands, info)
+    if order is None:
+        return info
+    indexes = tuple(info.band_indexes[band] for band in order)
+    return replace(info, band_indexes=indexes, band_names=tuple(bands))
+
+
+def own_bands(info: SceneInfo) -> tuple[str, ...]:
+    """Return the names in the file; a colour picture (PNG, JPEG) has none, but its format says what they are."""
+    is_colour_picture = not info.driver and info.num_bands == 3
+    return ("red", "green", "blue") if is_colour_picture else info.band_names
 
 
 def _listed(names: Sequence[str]) -> str:
