@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from outsize.data.normalise import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic import CLASSES, draw_scene
 from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready, make_ready

@@ -1,17 +1,23 @@
-"""Fixtures that several rooms share: a tiny job on tiny drawn scenes."""
+"""Fixtures that several rooms share: a small raster from an array, a tiny job on tiny drawn scenes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import rasterio
 import torch
+from numpy.typing import NDArray
 
 from outsize.data.synthetic import CLASSES, draw_scene
 
 # Tiny networks: on a busy machine a second thread costs a hundred times what it brings.
 torch.set_num_threads(1)
+
+WriteRaster = Callable[..., Path]
 
 _JOB = """
 task = "segment"
@@ -37,6 +43,24 @@ lr = 1e-3
 host_memory = "1GiB"
 tile_px = 64
 """
+
+
+@pytest.fixture
+def write_raster(tmp_path: Path) -> WriteRaster:
+    """Return the function that writes an array (band, row, column) or (row, column) as NAME in a new folder."""
+
+    def write(name: str, pixels: NDArray[np.generic], names: tuple[str, ...] = (), **options: Any) -> Path:
+        bands = pixels if pixels.ndim == 3 else pixels[None]
+        shape = {"count": bands.shape[0], "height": bands.shape[1], "width": bands.shape[2]}
+        place = {"crs": "EPSG:32632", "transform": rasterio.Affine(2, 0, 5e5, 0, -2, 5e6)}
+        path = tmp_path / name
+        with rasterio.open(path, "w", driver="GTiff", dtype=bands.dtype, **shape, **place, **options) as file:
+            file.write(bands)
+            if names:
+                file.descriptions = names
+        return path
+
+    return write
 
 
 @pytest.fixture(scope="session")

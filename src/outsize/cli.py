@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -216,6 +217,8 @@ def _reporter(quiet: bool) -> Reporter:
 
 def main() -> None:
     """Run the command line; a mistake of the user is one line and exit code 2."""
+    # Pillow's remark on large pictures; what is too large is refused by an error of ours
+    warnings.filterwarnings("ignore", message="Image size .* exceeds limit", module="PIL.Image")
     try:
         app()
     except OutsizeError as error:

@@ -191,7 +191,9 @@ class TrainSection(_Section):
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on a GPU")
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
     checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
-    workers: int = Field(2, ge=1, description="threads that read and prepare windows")
+    workers: int = Field(
+        2, ge=1, description="threads, or for a GPU processes, that read and prepare windows"
+    )
     phases: tuple[Phase, ...] = ()
 
     def all_phases(self) -> tuple[Phase, ...]:

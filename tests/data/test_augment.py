@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from outsize.data.augment import augment, draw_side, noise, resize
-from outsize.data.normalise import BandStatistics
 from outsize.data.sample import IGNORE, Sample
+from outsize.data.statistics import BandStatistics
 
 STATISTICS = BandStatistics((20.0, 120.0), (10.0, 40.0))
 

@@ -13,15 +13,15 @@ from numpy.testing import assert_allclose
 from PIL import Image
 
 from outsize.data import check as check_module
-from outsize.data.catalogue import open_data
-from outsize.data.check import Checked, check_data, load_or_check, refuse_problems
+from outsize.data.catalogue import make_splits, open_data
+from outsize.data.check import Checked, check_data, load_or_check, open_and_count, refuse_problems
 from outsize.data.problems import find_problems
 from outsize.data.split import Splits
-from outsize.data.statistics import measure_bands
 from outsize.data.tally import BLOCK_PX, tally_scene
 from outsize.errors import DataError
 from outsize.job import DataSection
 from outsize.progress import Reporter
+from outsize.raster.picture import count_values
 
 WriteRaster = Callable[..., Path]
 
@@ -59,9 +59,9 @@ def test_pictures_are_counted_right(pictures: Path) -> None:
     splits, found = checked(folders(pictures), pictures)
     assert found.problems == ()
     assert found.statistics is not None
-    wanted = measure_bands([scene.image for scene in splits.train], num_threads=1)
-    assert_allclose(found.statistics.mean, wanted.mean, rtol=1e-12)
-    assert_allclose(found.statistics.std, wanted.std, rtol=1e-9)
+    pixels = np.concatenate([np.asarray(Image.open(each.image.path)).reshape(-1, 3) for each in splits.train])
+    assert_allclose(found.statistics.mean, pixels.mean(0), rtol=1e-12)
+    assert_allclose(found.statistics.std, pixels.std(0), rtol=1e-9)
     for split, scenes in splits.items():
         masks = [np.asarray(Image.open(scene.labels.path)) for scene in scenes]
         totals = sum(np.bincount(mask.ravel(), minlength=256)[:3] for mask in masks)
@@ -210,3 +210,36 @@ def test_what_is_known_is_not_read_again(pictures: Path, monkeypatch: pytest.Mon
     load_or_check(path, data, splits, num_threads=1, reporter=Reporter())
     assert len(reads) == 36
     assert json.loads(path.read_text())["block_px"] == BLOCK_PX
+
+
+def test_many_pictures_are_counted_by_processes_as_by_threads(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+    for number in range(120):
+        Image.fromarray(rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(
+            tmp_path / f"images/{number:03}.png"
+        )
+        Image.fromarray(rng.integers(0, 3, (20, 30), dtype=np.uint8)).save(
+            tmp_path / f"masks/{number:03}.png"
+        )
+    data = folders(tmp_path, max_bad_share=0.1)
+    broken = tmp_path / "images/007.png"
+    broken.write_bytes(broken.read_bytes()[:-40])
+    survey, known = open_and_count(data, seed=0, cache=tmp_path, num_threads=2)
+    splits = make_splits(survey, data, seed=0, halo_px=0)
+    found = check_data(data, splits, num_threads=2, known=known)
+    wanted = check_data(data, splits, num_threads=2)
+    assert len(known) == 120
+    assert found.statistics == wanted.statistics
+    assert [bad.path for bad in found.splits.set_aside] == [broken]
+    for split, counts in wanted.class_px.items():
+        assert found.class_px[split].tolist() == counts.tolist()
+
+
+def test_a_picture_of_bits_counts_ones(tmp_path: Path) -> None:
+    bits = np.random.default_rng(0).random((40, 50)) < 0.3
+    Image.fromarray(bits).save(tmp_path / "a.png")
+    counts = count_values(tmp_path / "a.png")
+    assert counts.shape == (1, 256)
+    assert (counts[0, 0], counts[0, 1]) == ((~bits).sum(), bits.sum())

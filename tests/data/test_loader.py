@@ -1,13 +1,15 @@
-"""Work ahead by threads: in order, bounded, and over when its user is."""
+"""Work ahead by threads and processes: in order, bounded, and over when its user is."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
 import pytest
 
-from outsize.data.loader import prefetch
+from outsize.data.loader import prefetch, prefetch_in_processes
+from outsize.errors import DataError, RunError
 
 
 def _threads() -> list[threading.Thread]:
@@ -72,3 +74,33 @@ def test_closing_early_ends_the_threads_and_drops_the_rest() -> None:
 
 def test_no_indices_no_items() -> None:
     assert list(prefetch(lambda index: index, [], num_threads=1, num_ahead=2)) == []
+
+
+def test_processes_make_items_in_order_elsewhere() -> None:
+    def make(index: int) -> tuple[int, int]:
+        time.sleep(0.001 * (index * 7 % 5))
+        return index, os.getpid()
+
+    found = list(prefetch_in_processes(make, range(30), num_processes=2, num_ahead=6))
+    assert [index for index, _ in found] == list(range(30))
+    assert os.getpid() not in {process for _, process in found}
+
+
+def test_an_error_in_a_process_is_the_error_here() -> None:
+    def make(index: int) -> int:
+        if index == 2:
+            raise DataError("picture 2 is broken")
+        return index
+
+    with pytest.raises(DataError, match=r"^picture 2 is broken$"):
+        list(prefetch_in_processes(make, range(5), num_processes=2, num_ahead=2))
+
+
+def test_a_process_that_is_killed_is_told() -> None:
+    def make(index: int) -> int:
+        if index == 2:
+            os.kill(os.getpid(), 9)
+        return index
+
+    with pytest.raises(RunError, match="a process that prepares data ended"):
+        list(prefetch_in_processes(make, range(5), num_processes=2, num_ahead=2))

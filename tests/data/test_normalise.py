@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outsize.data.normalise import BandStatistics, normalise
+from outsize.data.normalise import normalise
+from outsize.data.statistics import BandStatistics
 
 STATISTICS = BandStatistics((100.0, -2.0), (10.0, 0.5))
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from outsize.data.blocks import index_blocks
-from outsize.data.normalise import BandStatistics
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling import Mix
 from outsize.data.scenes import LabelledScene, label_table, open_scenes
+from outsize.data.statistics import BandStatistics
 from outsize.data.windows import TrainingWindows, num_classes
 from outsize.tiles.window import Window
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from outsize.data.normalise import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic import draw_scene
 from outsize.infer.api import predict
 from outsize.infer.compare import tiled_difference
@@ -84,7 +84,7 @@ def test_predicted_training_peak_holds() -> None:
         model, make_loss_terms("cross_entropy", BandStatistics((0.0,) * 4, (1.0,) * 4)), plan, bf16=True
     )
     labels = torch.randint(0, 6, (batch, tile_px, tile_px), dtype=torch.uint8)
-    from outsize.data.sample import Batch
+    from outsize.data.batch import Batch
 
     images = torch.randint(1, 4000, (batch, 4, tile_px, tile_px), dtype=torch.uint16)
     samples = Batch(

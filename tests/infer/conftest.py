@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outsize.data.normalise import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic import CLASSES
 from outsize.job import ClassSpec
 from outsize.measure.trace import example_shape, trace
@@ -68,22 +65,6 @@ def tiling(net: nn.Module) -> Callable[[int], Tiling]:
         return Tiling(core_px, before, (halo.rows.after_px, halo.cols.after_px), halo.stride_px)
 
     return of
-
-
-@pytest.fixture
-def write_raster(tmp_path: Path) -> Callable[..., Path]:
-    def write(name: str, pixels: NDArray[Any], names: tuple[str, ...] = (), **options: Any) -> Path:
-        bands = pixels if pixels.ndim == 3 else pixels[None]
-        shape = {"count": bands.shape[0], "height": bands.shape[1], "width": bands.shape[2]}
-        place = {"crs": "EPSG:32632", "transform": rasterio.Affine(2, 0, 5e5, 0, -2, 5e6)}
-        path = tmp_path / name
-        with rasterio.open(path, "w", driver="GTiff", dtype=bands.dtype, **shape, **place, **options) as file:
-            file.write(bands)
-            if names:
-                file.descriptions = names
-        return path
-
-    return write
 
 
 @pytest.fixture

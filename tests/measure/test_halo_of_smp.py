@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from outsize.commands.predict import predict
 from outsize.commands.verify import verify
 from outsize.data.catalogue import open_data
-from outsize.data.normalise import BandStatistics
 from outsize.data.split import write_split
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic import CLASSES
 from outsize.errors import PlanError
 from outsize.infer.compare import tiled_difference

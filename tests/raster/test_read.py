@@ -7,7 +7,7 @@ from rasterio import shutil as raster_shutil
 from rasterio.enums import ColorInterp
 
 from outsize.errors import DataError
-from outsize.raster.read import SceneReader, describe, valid_fraction
+from outsize.raster.read import SceneReader, describe
 from outsize.tiles.window import Window
 
 RNG = np.random.default_rng(0)
@@ -120,7 +120,6 @@ def test_mask_and_alpha(tmp_path):
     info = describe(path)
     assert (info.num_bands, info.alpha_index) == (3, 4)
     np.testing.assert_array_equal(read(path).valid, keep)
-    assert valid_fraction(info, step_px=50) == keep.mean()
 
 
 def test_a_measurement_marked_as_alpha_is_not_swallowed(tmp_path):

@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from outsize.data.normalise import BandStatistics
-from outsize.data.sample import IGNORE, Batch
+from outsize.data.statistics import BandStatistics
+from outsize.data.batch import Batch
+from outsize.data.sample import IGNORE
 from outsize.losses import Weights
 from outsize.models import build_model
 from outsize.plan.plan import Plan

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from outsize.data.normalise import BandStatistics
-from outsize.data.sample import IGNORE, Batch
+from outsize.data.batch import Batch
+from outsize.data.sample import IGNORE
+from outsize.data.statistics import BandStatistics
 from outsize.tasks import TASKS
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, Wanted, count_terms, decode, make_loss_terms
 

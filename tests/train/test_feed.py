@@ -1,15 +1,26 @@
-"""Batches come in order, from any step on, and the interpreter's switching is as before afterwards."""
+"""Batches come in order, from any step on, the same from threads and processes."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
+from torch import Tensor
 
 from outsize.data.sample import Sample
 from outsize.data.sampling import Seen
-from outsize.train.feed import Feed
+from outsize.data.scenes import LabelledScene, label_table
+from outsize.data.statistics import BandStatistics
+from outsize.data.windows import TrainingWindows
+from outsize.losses import Weights
+from outsize.raster.read import describe
+from outsize.train.feed import BatchMaker, Feed
 
 
 class _Windows:
@@ -20,31 +31,36 @@ class _Windows:
         labels = np.array([[0, 1], [1, 255]], np.uint8)
         return Sample(image, np.ones((2, 2), bool), labels)
 
-
-def _feed(seen: Seen) -> Feed:
-    return Feed(
-        _Windows(),  # type: ignore[arg-type]
-        lambda labels: {"loss": float((labels != 255).sum())},
-        seen,
-        steps_per_epoch=3,
-        batch=2,
-        num_threads=2,
-        device=torch.device("cpu"),
-    )
+    def share_memory(self, num_processes: int) -> None:
+        pass
 
 
-def test_batches_are_in_order_and_counted() -> None:
+def _count(_: str, labels: Tensor, __: Weights) -> dict[str, float]:
+    return {"loss": float((labels != 255).sum())}
+
+
+def _feed(seen: Seen, windows: object = None, *, in_processes: bool = False) -> Feed:
+    maker = BatchMaker(windows or _Windows(), _count, "", None, len(seen.names), 2)  # type: ignore[arg-type]
+    cpu = torch.device("cpu")
+    return Feed(maker, seen, steps_per_epoch=3, num_workers=2, in_processes=in_processes, device=cpu)
+
+
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_batches_are_in_order_and_counted(in_processes: bool) -> None:
     seen = Seen(["a", "b"])
-    batches = list(_feed(seen).batches(1, 0))
+    with closing(_feed(seen, in_processes=in_processes)) as feed:
+        batches = list(feed.batches(1, 0))
     assert [batch.images[:, 0, 0, 0].tolist() for batch in batches] == [[100, 101], [102, 103], [104, 105]]
     assert batches[0].totals == {"loss": 6.0}
     shares = seen.as_dict()["class_shares"]
     assert [round(share, 3) for share in shares.values()] == [0.333, 0.667]
 
 
-def test_a_resumed_epoch_yields_the_rest_and_has_seen_the_whole() -> None:
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_a_resumed_epoch_yields_the_rest_and_has_seen_the_whole(in_processes: bool) -> None:
     seen, whole = Seen(["a", "b"]), Seen(["a", "b"])
-    rest = list(_feed(seen).batches(0, 2))
+    with closing(_feed(seen, in_processes=in_processes)) as feed:
+        rest = list(feed.batches(0, 2))
     list(_feed(whole).batches(0, 0))
     assert [batch.images[0, 0, 0, 0].item() for batch in rest] == [4]
     assert seen.as_dict() == whole.as_dict()
@@ -57,3 +73,28 @@ def test_switching_is_restored_also_when_closed_early() -> None:
     assert sys.getswitchinterval() < before
     batches.close()  # type: ignore[attr-defined]
     assert sys.getswitchinterval() == before
+
+
+def test_processes_draw_the_samples_that_threads_draw(write_raster: Callable[..., Path]) -> None:
+    rng = np.random.default_rng(0)
+    scene = write_raster("a.tif", rng.integers(1, 4000, (4, 300, 320)).astype(np.uint16), compress="deflate")
+    labels = write_raster("a_labels.tif", rng.integers(0, 3, (1, 300, 320)).astype(np.uint8))
+    windows = TrainingWindows(
+        [LabelledScene(describe(scene), describe(labels))],
+        label_table([0, 1, 2], 255),
+        tile_px=64,
+        augmentations=("flip", "turn", "scale", "noise"),
+        statistics=BandStatistics((2000.0,) * 4, (1000.0,) * 4),
+        seed=5,
+    )
+    names = ["a", "b", "c"]
+    wanted = [list(_feed(Seen(names), windows).batches(epoch, 0)) for epoch in range(2)]
+    # files are open here by now, and GDAL's threads at work
+    with closing(_feed(Seen(names), windows, in_processes=True)) as feed:
+        found = [list(feed.batches(epoch, 0)) for epoch in range(2)]
+    windows.close()
+    for one, other in zip(chain(*wanted), chain(*found), strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.valid, other.valid)
+        assert one.totals == other.totals

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.data.sample import Batch
+from outsize.data.batch import Batch
 from outsize.errors import ModelError
 from outsize.train.loop import Hooks, Position, Recipe, fit
 from outsize.train.phases import Schedule, TrainPhase

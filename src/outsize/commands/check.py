@@ -24,8 +24,8 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
     """Check a job's data: a table of what is there and what is wrong, split.json, data.json; fails where it must."""
     from outsize.data.catalogue import make_splits, refuse_too_many
     from outsize.data.check import check_data, open_and_count, refuse_problems, save
+    from outsize.data.loader import num_cores
     from outsize.data.split import write_split
-    from outsize.measure.machine import num_cores
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))

@@ -19,11 +19,12 @@ from outsize.runs import RunFolder, open_run, output_errors, write_text
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from outsize.commands.preparing import Prepared
+    from outsize.data.sampling import Seen
     from outsize.data.windows import TrainingWindows
     from outsize.losses import Weights
+    from outsize.train.feed import BatchMaker, Feed
     from outsize.train.loop import Position, Recipe
 
 
@@ -34,11 +35,13 @@ def train(
     from outsize.commands.preparing import prepare
     from outsize.measure.machine import pick_device
     from outsize.train.checkpoint import load_state, to_device
+    from outsize.train.feed import get_processes_ready
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
     resuming = _resumes(run, job, mode)
-    pick_device(device_name)
+    if pick_device(device_name).type == "cuda":
+        get_processes_ready()
     with naming(job_path):
         prepared = prepare(job, device_name, reporter, starting=not resuming)
         lessons = _open_lessons(job, prepared, reporter)
@@ -106,7 +109,7 @@ def _fit(
     from outsize.strategies.compose import compose
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import save_state
-    from outsize.train.feed import Feed
+    from outsize.train.feed import BatchMaker
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Hooks, fit
 
@@ -125,27 +128,48 @@ def _fit(
     seen = Seen([each.name for each in prepared.card.classes])
     num_steps = recipe.steps_per_epoch * sum(phase.epochs for phase in recipe.phases)
 
-    def count(labels: Tensor) -> Mapping[str, float]:
-        return task.count_terms(job.train.loss, labels, lessons.weights)
-
-    with reporter.bar("train", num_steps, "step") as bar:
+    make = BatchMaker(
+        lessons.windows,
+        task.count_terms,
+        job.train.loss,
+        lessons.weights,
+        num_classes=len(seen.names),
+        batch=job.train.batch,
+    )
+    feed = _feed(job, prepared, make, seen, recipe.steps_per_epoch, reporter)
+    with closing(feed), reporter.bar("train", num_steps, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
-            batches=Feed(
-                lessons.windows,
-                count,
-                seen,
-                steps_per_epoch=recipe.steps_per_epoch,
-                batch=job.train.batch,
-                num_threads=job.train.workers,
-                device=prepared.device,
-            ).batches,
+            batches=feed.batches,
             validate=lambda model: {**_validate(prepared, model), "mix": seen.as_dict()},
             log=partial(_log, log, bar, reporter),
             save_state=partial(save_state, run.state, prepared.model),
             save_epoch=partial(_save_epoch, run, prepared),
         )
         return fit(prepared.model, step, recipe, hooks, state)
+
+
+def _feed(
+    job: Job, prepared: Prepared, make: BatchMaker, seen: Seen, steps_per_epoch: int, reporter: Reporter
+) -> Feed:
+    """Have batches made by processes for a GPU, whose kernels are launched from Python, and by threads else."""
+    from outsize.data.processes import can_share
+    from outsize.train.feed import Feed
+
+    section, on_gpu = job.train, prepared.device.type == "cuda"
+    batch_bytes = section.batch * section.tile_px**2 * (4 * len(prepared.card.bands) + 2)
+    in_processes = on_gpu and can_share(batch_bytes, section.workers)
+    if on_gpu and not in_processes:
+        text = "warning: /dev/shm is too small for processes: threads prepare samples, and the GPU may wait for them"
+        reporter.say("warning", text)
+    return Feed(
+        make,
+        seen,
+        steps_per_epoch=steps_per_epoch,
+        num_workers=section.workers,
+        in_processes=in_processes,
+        device=prepared.device,
+    )
 
 
 @dataclass(frozen=True)

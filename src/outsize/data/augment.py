@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.normalise import BandStatistics
 from outsize.data.sample import Sample
+from outsize.data.statistics import BandStatistics
 
 MAX_SCALE = 2.0  # and 1/2; beyond, bilinear reading would skip pixels
 GAIN, OFFSET, NOISE = 0.1, 0.1, 0.05  # of a band's standard deviation

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from outsize.data.bands import in_order, own_bands
 from outsize.data.folders import open_picture
-from outsize.data.loader import prefetch
+from outsize.data.loader import prefetch, prefetch_in_processes
 from outsize.data.scenes import LabelledScene, find_images, labels_path, open_image, open_scene, scene_name
 from outsize.data.split import SPLITS, BadFile, Splits, check_split, share_blocks, share_out
 from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain
@@ -18,6 +20,11 @@ from outsize.raster.read import describe
 
 FORMATS = {"scenes": open_scene, "folders": open_picture}
 _NUM_THREADS = 2
+_AT_ONCE = 8  # images that are handed to a thread or process at once
+_PICTURES = (".png", ".jpg", ".jpeg")
+_MANY = 100  # small pictures for which it is worth while to begin processes
+
+Visited = TypeVar("Visited")
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def open_data(data: DataSection, *, seed: int, halo_px: int, cache: Path) -> Spl
 
 def find_data(data: DataSection, *, seed: int, cache: Path) -> Survey:
     """Open every image with its labels; refuse faults, and more corrupt images than the job lets be set aside."""
-    survey = look_around(data, seed=seed, cache=cache)
+    survey, _ = look_around(data, seed=seed, cache=cache)
     if survey.faults:
         raise survey.faults[0]
     refuse_too_many(survey.corrupt, survey.num_images, data.max_bad_share)
@@ -59,46 +66,59 @@ def look_around(
     seed: int,
     cache: Path,
     num_threads: int = _NUM_THREADS,
-    visit: Callable[[LabelledScene, str], None] | None = None,
-) -> Survey:
+    visit: Callable[[LabelledScene, str], Visited] | None = None,
+) -> tuple[Survey, dict[Path, Visited]]:
     """Open every image with its labels; what is wrong with one of them is collected, not raised.
 
-    `visit` gets each scene and its split as soon as it is open, in any thread: opening one overlaps with what is
-    done to others.
+    `visit` gets each scene and its split as soon as it is open, in any thread or process: opening one overlaps
+    with what is done to others. What it returns comes back by image.
     """
     shared = _share(data, seed)
     places = {path: split for split, held in shared.items() for path in held}
     paths = list(places)
     missing = _missing_pairs(paths, data)
     if missing:
-        return Survey({}, (), (_missing(missing, len(paths)),), shared)
+        return Survey({}, (), (_missing(missing, len(paths)),), shared), {}
     opened, bands = FORMATS[data.format], data.bands or _first_bands(paths, data)
 
-    def attempt(index: int) -> LabelledScene | OutsizeError:
+    def attempt(path: Path) -> LabelledScene | OutsizeError:
         try:
-            scene = opened(paths[index], data, cache)
-            scene = replace(scene, image=in_order(bands, scene.image))
+            scene = opened(path, data, cache)
+            return replace(scene, image=in_order(bands, scene.image))
         except OutsizeError as error:
             return error
-        if visit is not None:
-            visit(scene, places[paths[index]])
-        return scene
 
-    # Burning polygons changes warning filters of the whole process, which is not for threads.
-    num_threads = 1 if is_vector(data.labels) else num_threads
-    scenes, corrupt, faults = {}, [], []
-    for path, found in zip(
-        paths,
-        prefetch(attempt, range(len(paths)), num_threads=num_threads, num_ahead=16 * num_threads),
-        strict=True,
-    ):
+    def attempt_some(first: int) -> list[tuple[LabelledScene | OutsizeError, Visited | None]]:
+        found: list[tuple[LabelledScene | OutsizeError, Visited | None]] = []
+        for path in paths[first : first + _AT_ONCE]:
+            scene = attempt(path)
+            if visit is None or isinstance(scene, OutsizeError):
+                found.append((scene, None))
+            else:
+                found.append((scene, visit(scene, places[path])))
+        return found
+
+    starts = range(0, len(paths), _AT_ONCE)
+    # Pictures only: a copy of this process cannot go on with threads that GDAL may have begun.
+    if visit is not None and len(paths) >= _MANY and all(path.suffix.lower() in _PICTURES for path in paths):
+        parts = prefetch_in_processes(
+            attempt_some, starts, num_processes=num_threads, num_ahead=4 * num_threads
+        )
+    else:
+        # Burning polygons changes warning filters of the whole process, which is not for threads.
+        num_threads = 1 if is_vector(data.labels) else num_threads
+        parts = prefetch(attempt_some, starts, num_threads=num_threads, num_ahead=4 * num_threads)
+    scenes, corrupt, faults, visits = {}, [], [], {}
+    for path, (found, visited) in zip(paths, chain.from_iterable(parts), strict=True):
         if isinstance(found, LabelledScene):
             scenes[path] = found
+            if visited is not None:
+                visits[path] = visited
         elif isinstance(found, DataError) and _is_corrupt(path, data):
             corrupt.append(BadFile(path, str(found)))
         else:
             faults.append(found)
-    return Survey(scenes, tuple(corrupt), tuple(faults), shared, tuple(bands))
+    return Survey(scenes, tuple(corrupt), tuple(faults), shared, tuple(bands)), visits
 
 
 def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -> Splits:
@@ -182,7 +202,7 @@ def _share(data: DataSection, seed: int) -> dict[str, tuple[Path, ...]]:
 
 def _missing_pairs(paths: Sequence[Path], data: DataSection) -> list[tuple[Path, Path]]:
     pairs = [(path, labels_path(scene_name(path, data), data.labels)) for path in paths]
-    return [(image, labels) for image, labels in pairs if image.exists() and not labels.exists()]
+    return [(image, labels) for image, labels in pairs if not labels.exists() and image.exists()]
 
 
 def _missing(pairs: Sequence[tuple[Path, Path]], num_images: int) -> DataError:

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from outsize.data.catalogue import Survey, look_around, refuse_too_many
 from outsize.data.loader import prefetch
-from outsize.data.normalise import BandStatistics
 from outsize.data.problems import Problem, find_problems
 from outsize.data.scenes import LabelledScene, label_table, stack_files
 from outsize.data.split import BadFile, Splits
-from outsize.data.statistics import from_sums, num_windows
+from outsize.data.statistics import BandStatistics, from_sums, num_windows
 from outsize.data.tally import BLOCK_PX, Tally, is_small, tally_scene
 from outsize.errors import DataError, explain
 from outsize.job import DataSection
@@ -47,17 +46,15 @@ def open_and_count(
     Blocks are shared out only when all scenes are known: then nothing is counted yet.
     """
     table = label_table([each.value for each in data.classes], data.ignore_value)
-    tallies: dict[Path, Tally] = {}
 
-    def visit(scene: LabelledScene, split: str) -> None:
-        if is_small(scene):
-            tallies[scene.image.path] = tally_scene(scene, {split: ()}, table, len(data.classes))
+    def visit(scene: LabelledScene, split: str) -> Tally | None:
+        return tally_scene(scene, {split: ()}, table, len(data.classes)) if is_small(scene) else None
 
     is_whole = not (data.images and data.split.by == "blocks")
-    survey = look_around(
+    survey, visits = look_around(
         data, seed=seed, cache=cache, num_threads=num_threads, visit=visit if is_whole else None
     )
-    return survey, tallies
+    return survey, {path: tally for path, tally in visits.items() if tally is not None}
 
 
 def check_data(
@@ -229,6 +226,13 @@ def _key(data: DataSection, splits: Splits) -> str:
     for split, scenes in splits.items():
         for scene in scenes:
             files = stack_files(scene.image.path, data).values() if data.stack else (scene.image.path,)
-            stats = [(str(file), file.stat()) for file in (*files, scene.labels.path) if file.exists()]
-            about.append((split, [(name, s.st_size, s.st_mtime_ns) for name, s in stats], scene.areas))
+            about.append((split, [_stamp(file) for file in (*files, scene.labels.path)], scene.areas))
     return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+def _stamp(file: Path) -> tuple[str, int, int] | None:
+    try:
+        about = file.stat()
+    except OSError:  # an address
+        return None
+    return str(file), about.st_size, about.st_mtime_ns

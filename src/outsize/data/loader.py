@@ -1,32 +1,85 @@
-"""Work done ahead of its use by a pool of threads, in order.
+"""Work done ahead of its use, in order; order and content depend on the indices alone, never on who does the work.
 
-Threads, not processes: reading and decoding release the interpreter lock, nothing is pickled, and a job starts at
-once. Order and content depend on the indices alone, never on the number of threads.
+Threads where the work is reading and decoding: those let other threads run, nothing is copied between processes, and
+a job starts at once. Processes where much of it is Python's own: threads that do such work hold up all others, also
+the one that launches the kernels of a GPU.
 """
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from outsize.errors import RunError, explain
 
 Item = TypeVar("Item")
+
+
+def num_cores() -> int:
+    """Count the cores this process may use, not those of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def prefetch(
     make: Callable[[int], Item], indices: Iterable[int], *, num_threads: int, num_ahead: int
 ) -> Iterator[Item]:
-    """Yield make(i) for each index in order, with up to `num_ahead` of them made beforehand."""
+    """Yield make(i) for each index in order, with up to `num_ahead` of them made beforehand by threads."""
     with ThreadPoolExecutor(num_threads, thread_name_prefix="read") as pool:
-        waiting: deque[Future[Item]] = deque()
+        yield from _in_order(pool, make, indices, num_ahead)
+
+
+def prefetch_in_processes(
+    make: Callable[[int], Item], indices: Iterable[int], *, num_processes: int, num_ahead: int
+) -> Iterator[Item]:
+    """Yield make(i) for each index in order, made by processes; for small items, which are pickled.
+
+    The processes begin as copies of this one: `make` may be any function, and they are at work in milliseconds.
+    """
+    with ProcessPoolExecutor(
+        num_processes, multiprocessing.get_context("fork"), initializer=_remember, initargs=(make,)
+    ) as pool:
         try:
-            for index in indices:
-                waiting.append(pool.submit(make, index))
-                if len(waiting) > num_ahead:
-                    yield waiting.popleft().result()
-            while waiting:
+            yield from _in_order(pool, _make_remembered, indices, num_ahead)
+        except BrokenProcessPool as error:
+            raise worker_died(error) from error
+
+
+def _in_order(
+    pool: Executor, make: Callable[[int], Item], indices: Iterable[int], num_ahead: int
+) -> Iterator[Item]:
+    waiting: deque[Future[Item]] = deque()
+    try:
+        for index in indices:
+            waiting.append(pool.submit(make, index))
+            if len(waiting) > num_ahead:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+_remembered: list[Callable[[int], Any]] = []  # in a process of prefetch_in_processes: what it makes
+
+
+def _remember(make: Callable[[int], Any]) -> None:
+    _remembered.append(make)
+    gc.freeze()  # a look at what was here before would copy the memory that it lies in
+
+
+def _make_remembered(index: int) -> Any:
+    return _remembered[-1](index)
+
+
+def worker_died(error: Exception) -> RunError:
+    """Return the error to raise where a process that prepares data is gone."""
+    found, need = str(error).splitlines()[0], "all of them until the end"
+    remedy = "give the job more host memory, or set train.workers lower"
+    return RunError(explain("a process that prepares data ended", found, need, remedy))

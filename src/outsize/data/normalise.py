@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class BandStatistics:
-    """Mean and standard deviation of each band over valid training pixels."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+from outsize.data.statistics import BandStatistics
 
 
 def normalise(images: Tensor, valid: Tensor, statistics: BandStatistics) -> Tensor:

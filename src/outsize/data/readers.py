@@ -33,6 +33,10 @@ class OpenScenes:
         self._open: OrderedDict[SceneInfo, _Open] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[OpenScenes], tuple[int]]:
+        """In another process, files are opened anew."""
+        return OpenScenes, (self._limit_bytes,)
+
     @contextmanager
     def lend(self, info: SceneInfo) -> Iterator[SceneReader]:
         """Give the reader of a scene, which stays open at least as long as the block."""

@@ -1,15 +1,12 @@
-"""The values that training passes around: one sample, and a batch with the counts its losses are divided by."""
+"""One sample of a training: a window of a scene and its labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 IGNORE = 255  # class index of pixels that are neither learnt nor scored
 
@@ -21,53 +18,3 @@ class Sample:
     image: NDArray[Any]  # bands, height, width; dtype of the file
     valid: NDArray[np.bool_]  # height, width
     labels: NDArray[np.uint8]  # height, width
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Several samples as tensors.
-
-    `totals` holds, for each loss term, the count its sum is divided by, over the whole optimizer step and
-    fixed before it starts. A loss is then a sum over a known count, so parts of a batch (on other ranks, in
-    micro-batches, in tiles) add up to the whole: a mean of means would not.
-    """
-
-    images: Tensor  # sample, band, row, column; raw values
-    valid: Tensor  # sample, row, column
-    labels: Tensor  # sample, row, column; uint8
-    totals: Mapping[str, float]
-
-    def to(self, device: torch.device) -> Batch:
-        """Copy the tensors to a device."""
-        return replace(
-            self,
-            images=self.images.to(device, non_blocking=True),
-            valid=self.valid.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-        )
-
-    def pinned(self) -> Batch:
-        """Copy the tensors to page-locked memory, from where a copy to a GPU does not make the host wait."""
-        return replace(
-            self,
-            images=self.images.pin_memory(),
-            valid=self.valid.pin_memory(),
-            labels=self.labels.pin_memory(),
-        )
-
-    def part(self, samples: slice) -> Batch:
-        """Return some of the samples under the totals of the whole."""
-        return replace(
-            self, images=self.images[samples], valid=self.valid[samples], labels=self.labels[samples]
-        )
-
-
-def collate(samples: Sequence[Sample], count_terms: Callable[[Tensor], Mapping[str, float]]) -> Batch:
-    """Stack samples; `count_terms` turns labels into the totals of the step."""
-    labels = torch.from_numpy(np.stack([sample.labels for sample in samples]))
-    return Batch(
-        images=torch.from_numpy(np.stack([sample.image for sample in samples])),
-        valid=torch.from_numpy(np.stack([sample.valid for sample in samples])),
-        labels=labels,
-        totals=count_terms(labels),
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, classes_of
 from outsize.data.statistics import windows_of
 from outsize.errors import DataError, explain
-from outsize.raster.picture import count_values, decode_picture
+from outsize.raster.picture import check_picture, count_values, decode_picture
 from outsize.raster.read import SceneInfo, SceneReader
 from outsize.tiles.window import Window
 
@@ -82,10 +81,11 @@ def _is_plain_picture(info: SceneInfo) -> bool:
 def _count_picture(tally: Tally, scene: LabelledScene, with_bands: bool, table: NDArray[np.uint8]) -> None:
     """Count a picture in which every pixel is valid: its values are counted where Pillow decoded them."""
     image, labels = scene.image, scene.labels
-    histogram = count_values(image.path)
     tally.num_valid = image.num_px
-    if with_bands:
-        levels = np.arange(256.0)
+    if not with_bands:
+        check_picture(image.path)
+    else:
+        histogram, levels = count_values(image.path), np.arange(256.0)
         tally.num_train, tally.sums, tally.squares = image.num_px, histogram @ levels, histogram @ levels**2
     values = decode_picture(labels.path)[0]
     if not _count_blocks(tally.blocks, values, table):
@@ -151,29 +151,28 @@ _SAME = np.arange(256, dtype=np.uint8)
 
 def _count_blocks(blocks: Counts, values: NDArray[np.uint8], table: NDArray[np.uint8]) -> bool:
     """Count the classes in each block, and say whether every value was one of a class or to be ignored."""
-    known = _known_values(table.tobytes(), blocks.shape[2])
+    wanted = np.argsort(table, kind="stable")[: blocks.shape[2]].tolist()  # the value of each class
+    wanted += np.flatnonzero(table == IGNORE).tolist()
     num_known = 0
     for row, col in np.ndindex(blocks.shape[:2]):
         part = values[row * BLOCK_PX : (row + 1) * BLOCK_PX, col * BLOCK_PX : (col + 1) * BLOCK_PX]
-        part = np.ascontiguousarray(part)
-        if len(known) <= _MAX_COMPARED:
-            found = [(number, int(np.count_nonzero(part == value))) for value, number in known]
-        else:
-            counts = np.bincount(part.ravel(), minlength=256)
-            found = [(number, int(counts[value])) for value, number in known]
-        for number, count in found:
-            num_known += count
-            if number != IGNORE:
-                blocks[row, col, number] += count
+        counts = _count(np.ascontiguousarray(part), wanted)
+        num_known += sum(counts)
+        blocks[row, col] = counts[: blocks.shape[2]]
     return num_known == values.size
 
 
-@lru_cache(maxsize=8)  # asked for each of many small pictures
-def _known_values(table: bytes, num_classes: int) -> tuple[tuple[int, int], ...]:
-    """Return (value, class number) of all label values that mean something."""
-    return tuple(
-        (value, number) for value, number in enumerate(table) if number < num_classes or number == IGNORE
-    )
+def _count(part: NDArray[np.uint8], wanted: list[int]) -> list[int]:
+    if len(wanted) > _MAX_COMPARED:
+        counts: list[int] = np.bincount(part.ravel(), minlength=256)[wanted].tolist()
+        return counts
+    counts, num_left = [0] * len(wanted), part.size
+    for index, value in enumerate(wanted):
+        counts[index] = int(np.count_nonzero(part == value))
+        num_left -= counts[index]
+        if num_left == 0:  # most blocks hold few classes
+            break
+    return counts
 
 
 def _inside(areas: Mapping[str, tuple[Window, ...]], window: Window) -> Iterable[tuple[str, Window]]:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from outsize.data.augment import FLOAT_NAMES, augment, draw_side, resize
 from outsize.data.blocks import BlockIndex, areas_of
-from outsize.data.normalise import BandStatistics
-from outsize.data.readers import OpenScenes
+from outsize.data.readers import LIMIT_BYTES, OpenScenes
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling import Mix, Place, Places
 from outsize.data.scenes import LabelledScene, read_labels
+from outsize.data.statistics import BandStatistics
 
 _MAX_TRIES = (
     20  # for a window with the labels wanted; the later half goes where several classes are known to be
@@ -103,6 +103,11 @@ class TrainingWindows:
             found.append(num_classes(self._read_labels(place)))
         num_one, num_labelled = found.count(1), _NUM_PROBES - found.count(0)
         return min(1.0, self._mix.empty_share * num_labelled / num_one) if num_one else 1.0
+
+    def share_memory(self, num_processes: int) -> None:
+        """Hold so much less of decoded pictures that as many copies of this hold no more than one would."""
+        self._open.close()
+        self._open = OpenScenes(LIMIT_BYTES // num_processes)
 
     def close(self) -> None:
         """Close every file."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from outsize.data.normalise import BandStatistics
 from outsize.data.scenes import open_image
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, OutputError, explain
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene

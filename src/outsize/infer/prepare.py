@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from outsize.data.bands import band_order
-from outsize.data.normalise import BandStatistics, normalise
+from outsize.data.normalise import normalise
+from outsize.data.statistics import BandStatistics
 from outsize.infer.stream import Prepare
 from outsize.raster.read import SceneInfo
 

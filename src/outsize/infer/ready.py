@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from outsize.data.loader import num_cores
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
 from outsize.measure.facts import gather_facts
-from outsize.measure.machine import num_cores, pick_device
+from outsize.measure.machine import pick_device
 from outsize.plan.choose import choose_predict
 from outsize.plan.plan import Plan, Tiling
 from outsize.raster.read import SceneInfo

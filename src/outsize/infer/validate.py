@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from outsize.data.blocks import areas_of
-from outsize.data.normalise import BandStatistics
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
+from outsize.data.statistics import BandStatistics
 from outsize.infer.evaluate import counted_pixels
 from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, stream_tiles

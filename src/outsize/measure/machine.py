@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 
 import psutil
 import torch
 
+from outsize.data.loader import num_cores
 from outsize.errors import JobError, explain
 from outsize.plan.facts import Machine
 
@@ -41,11 +41,6 @@ def look_at_machine(device: torch.device) -> Machine:
     return Machine(
         "cpu", platform.processor() or platform.machine(), host.total, free_bytes, num_cores(), free_bytes
     )
-
-
-def num_cores() -> int:
-    """Count the cores this process may use, not those of the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cgroup_free_bytes() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,9 +122,7 @@ def _read(path: Path) -> tuple[NDArray[Any], str]:
             raise UnsafeFileError(explain(f"area {path} is refused", "an XML document", "polygons", remedy))
     try:
         layers = pyogrio.list_layers(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of several layers: said below
-            meta, _, wkb, _ = pyogrio.raw.read(os.fspath(path), columns=[])
+        meta, _, wkb, _ = pyogrio.raw.read(os.fspath(path), columns=[])
     except DataSourceError as error:
         need, remedy = "a vector file", "export it again"
         raise DataError(explain(f"area {path} cannot be read", one_line(error), need, remedy)) from error

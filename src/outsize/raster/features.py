@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import warnings
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -44,10 +43,8 @@ def write_features(
         try:
             for first, end in _batches(sizes, whole=driver == "GeoJSON"):
                 columns = [column[first:end] for column in fields.values()]
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", message="'crs' was not provided")
-                    wkb = shapely.to_wkb(shapes[first:end])
-                    pyogrio.raw.write(partial, wkb, columns, list(fields), append=first > 0, **fixed)
+                wkb = shapely.to_wkb(shapes[first:end])
+                pyogrio.raw.write(partial, wkb, columns, list(fields), append=first > 0, **fixed)
         except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
             raise disk.incomplete(target, one_line(error)) from error
         _refuse_incomplete(partial, target, driver, len(shapes))

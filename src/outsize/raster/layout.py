@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from outsize.raster.georef import GeoRef
+from outsize.raster.georef import NO_PLACE, GeoRef
 
 _SHORT, _LONG, _LONG8, _ASCII = 3, 4, 16, 2
 _TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
@@ -122,6 +120,8 @@ def _place_tags(georef: GeoRef, num_bands: int) -> list[Tag]:
     from affine import Affine
     from rasterio.io import MemoryFile
 
+    if georef == NO_PLACE:
+        return []
     options = {"width": 16, "height": 16, "count": num_bands, "dtype": "uint8", "BIGTIFF": "YES"}
     if georef.crs_wkt is not None:
         options["crs"] = georef.crs_wkt

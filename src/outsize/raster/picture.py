@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ _MODE_DTYPES |= {"I;16": "uint16", "I;16B": "uint16", "I;16L": "uint16"}
 
 def is_picture(path: Path) -> bool:
     """Say whether a file is a PNG or JPEG picture, by its first bytes and not by its name."""
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         return file.read(8).startswith((_PNG, _JPEG))
 
 
@@ -30,7 +29,7 @@ def describe_picture(path: Path) -> tuple[int, int, int, str, bool, float | None
     """Return height, width, number of bands without alpha, dtype, whether there is alpha, and nodata."""
     with _open(path) as image:
         mode = image.mode
-        if mode not in _MODE_DTYPES or _is_deep_colour(path):
+        if mode not in _MODE_DTYPES or _is_deep_colour(image):
             found = "16 bits per channel" if mode in _MODE_DTYPES else f"a picture of mode {mode}"
             raise DataError(
                 explain(
@@ -65,14 +64,31 @@ def decode_picture(path: Path) -> NDArray[Any]:
 
 def count_values(path: Path) -> NDArray[Any]:
     """Decode an 8-bit picture and count its values: (bands, 256). Quicker than an array of its pixels."""
+    with _open(path) as image:
+        _load(image, path)
+        return _histogram(image)
+
+
+def check_picture(path: Path) -> None:
+    """Decode a picture to see whether it is whole."""
+    with _open(path) as image:
+        _load(image, path)
+
+
+def _load(image: Image, path: Path) -> None:
+    try:
+        image.load()
+    except (OSError, SyntaxError, ValueError) as error:
+        raise _broken(path, error) from error
+
+
+def _histogram(image: Image) -> NDArray[Any]:
     import numpy as np
 
-    with _open(path) as image:
-        try:
-            counts = image.histogram()
-        except (OSError, SyntaxError, ValueError) as error:
-            raise _broken(path, error) from error
-        return np.array(counts, np.int64).reshape(len(image.getbands()), 256)
+    counts = np.array(image.histogram(), np.int64).reshape(-1, 256)
+    if image.mode == "1":  # Pillow holds 255 where an array of it holds 1
+        counts[:, 1], counts[:, 255] = counts[:, 255], 0
+    return counts
 
 
 def _broken(path: Path, error: Exception) -> DataError:
@@ -85,9 +101,7 @@ def _open(path: Path) -> Image:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            return Image.open(path, formats=("PNG", "JPEG"))
+        return Image.open(path, formats=("PNG", "JPEG"))
     except Image.DecompressionBombError as error:
         raise UnsafeFileError(
             explain(
@@ -103,8 +117,7 @@ def _open(path: Path) -> Image:
         ) from error
 
 
-def _is_deep_colour(path: Path) -> bool:
+def _is_deep_colour(image: Image) -> bool:
     # Pillow halves 16-bit colour to 8 bits without a word; only 16-bit grey survives.
-    with path.open("rb") as file:
-        header = file.read(26)
-    return header.startswith(_PNG) and header[24] == 16 and header[25] != 0
+    parts: Any = getattr(image, "tile", [])  # how the file holds its pixels
+    return image.mode in ("RGB", "RGBA", "LA") and any(str(part[3]).endswith(";16B") for part in parts)

@@ -21,7 +21,7 @@ from outsize.tiles.window import Window
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
 
-__all__ = ["SceneInfo", "SceneReader", "describe", "valid_fraction"]
+__all__ = ["SceneInfo", "SceneReader", "describe"]
 
 
 class SceneReader:
@@ -154,19 +154,6 @@ class SceneReader:
         rows, cols = inside.slices
         part[...] = whole[: self.info.num_bands, rows, cols]
         part_valid[...] = True if self.info.alpha_index is None else whole[-1, rows, cols] > 0
-
-
-def valid_fraction(info: SceneInfo, *, step_px: int = 2048) -> float:
-    """Read a scene window by window and return the share of pixels that are valid."""
-    if info.always_valid:
-        return 1.0
-    num_valid = 0
-    with SceneReader(info) as reader:
-        for row in range(0, info.height, step_px):
-            for col in range(0, info.width, step_px):
-                window = Window(row, col, step_px, step_px).intersect(info.window)
-                num_valid += int(np.count_nonzero(reader.read(window).valid))
-    return num_valid / info.num_px
 
 
 def _holds_data(part: NDArray[Any], info: SceneInfo) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,11 +83,15 @@ def describe(path: Path | str, *, allow_references: bool = False, alpha_is_data:
 
 
 def _refuse_no_file(path: Path) -> None:
-    if path.is_dir():
+    try:
+        status = path.stat()
+    except OSError:
+        status = None
+    if status is not None and stat.S_ISDIR(status.st_mode):
         found, remedy = "a folder", "give the images inside it"
-    elif not path.is_file():
+    elif status is None or not stat.S_ISREG(status.st_mode):
         found, remedy = "no such file", "check the path"
-    elif path.stat().st_size == 0:
+    elif status.st_size == 0:
         found, remedy = "an empty file of 0 bytes", "copy it again from its source"
     elif not os.access(path, os.R_OK):
         found, remedy = "no permission to read it", "change its permissions"
@@ -108,14 +112,13 @@ def open_raster(source: str, drivers: tuple[str, ...] | None = None, **options: 
     """Open a file with GDAL, only as one of `drivers` where they are given."""
     import rasterio
     from rasterio.env import set_gdal_config
-    from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
+    from rasterio.errors import RasterioIOError
     from rasterio.io import DatasetReader
 
     if "GDAL_CACHEMAX" not in os.environ:
         set_gdal_config("GDAL_CACHEMAX", CACHE_BYTES)  # of the whole process, not of this file
     try:
-        with warnings.catch_warnings(), rasterio.Env():
-            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        with rasterio.Env():
             # DatasetReader and not rasterio.open: only the former takes several drivers.
             return DatasetReader(
                 source, driver=None if drivers is None else list(drivers), sharing=False, **options

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from outsize.data.sample import Batch
+from outsize.data.batch import Batch
 from outsize.plan.plan import Plan
 
 Terms = Mapping[str, Tensor]

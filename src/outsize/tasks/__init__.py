@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from outsize.data.normalise import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.losses import Weights
 from outsize.strategies.compose import LossTerms
 from outsize.tasks import segment

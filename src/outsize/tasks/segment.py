@@ -9,8 +9,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from outsize.data.normalise import BandStatistics, normalise
-from outsize.data.sample import Batch
+from outsize.data.batch import Batch
+from outsize.data.normalise import normalise
+from outsize.data.statistics import BandStatistics
 from outsize.losses import Weights, named_losses
 from outsize.strategies.compose import LossTerms
 

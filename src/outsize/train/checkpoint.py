@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from outsize.data.normalise import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, RunError, explain
 from outsize.job import ClassSpec
 from outsize.models import build_model

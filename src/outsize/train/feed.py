@@ -1,63 +1,105 @@
-"""Feeds the loop: batches made ahead by threads, in order, already on their way to the device."""
+"""Feeds the loop: batches made ahead, in order, already on their way to the device."""
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing import forkserver
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outsize.data.batch import Batch, collate
 from outsize.data.blocks import count_classes
 from outsize.data.loader import prefetch
-from outsize.data.sample import Batch, collate
+from outsize.data.processes import BatchProcesses
 from outsize.data.sampling import Seen
 from outsize.data.windows import TrainingWindows
+from outsize.losses import Weights
 
 # Seconds after which a thread that prepares samples lets the training thread on. That one gives way at each of the
 # hundreds of kernels it launches in a step; with Python's 5 ms it would often wait longer than the kernel runs.
 _SWITCH_INTERVAL_S = 2e-4
 
+Made = tuple[Batch, NDArray[np.int64]]  # and the pixels of each class in it
+
 
 @dataclass(frozen=True)
-class Feed:
-    """Where batches come from; which ones they are depends on epoch and step alone."""
+class BatchMaker:
+    """Makes any batch of a training; which one depends on epoch and step alone."""
 
     windows: TrainingWindows
-    count_terms: Callable[[Tensor], Mapping[str, float]]
-    seen: Seen  # classes met in the epoch at hand
-    steps_per_epoch: int
+    count_terms: Callable[[str, Tensor, Weights], Mapping[str, float]]  # of losses in labels
+    losses: str
+    weights: Weights
+    num_classes: int
     batch: int
-    num_threads: int
-    device: torch.device
+
+    def __call__(self, key: tuple[int, int]) -> Made:
+        """Make the batch of (epoch, step)."""
+        epoch, step = key
+        samples = [self.windows.sample(epoch, step * self.batch + number) for number in range(self.batch)]
+        num_px = count_classes([sample.labels for sample in samples], self.num_classes)
+        return collate(samples, lambda labels: self.count_terms(self.losses, labels, self.weights)), num_px
+
+
+def get_processes_ready() -> None:
+    """Begin to load what processes need, beside whatever comes before the first batch."""
+    multiprocessing.set_forkserver_preload([__name__])
+    forkserver.ensure_running()
+
+
+class Feed:
+    """Yields the batches of epochs, and counts what they hold; made by processes or else by threads until closed."""
+
+    def __init__(
+        self,
+        make: BatchMaker,
+        seen: Seen,
+        *,
+        steps_per_epoch: int,
+        num_workers: int,
+        in_processes: bool,
+        device: torch.device,
+    ) -> None:
+        self._make, self._seen, self._steps_per_epoch = make, seen, steps_per_epoch
+        self._num_workers, self._device = num_workers, device
+        self._pins = device.type == "cuda"  # or a copy would wait for all kernels of the step before
+        self._processes: BatchProcesses[tuple[int, int], Made] | None = None
+        if in_processes:
+            make.windows.share_memory(num_workers)
+            self._processes = BatchProcesses(make, num_processes=num_workers, pin=self._pins)
 
     def batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
         """Yield the batches of an epoch from a step on."""
+        self._seen.clear()
+        # from the first, also where a training is resumed in the middle: what was seen is that of the whole epoch
+        keys = [(epoch, step) for step in range(self._steps_per_epoch)]
+        made = self._processes.make(keys) if self._processes else self._by_threads(keys)
+        for step, (batch, num_px) in enumerate(made):
+            self._seen.add(num_px)
+            if step >= first_step:
+                yield batch.to(self._device)
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._processes:
+            self._processes.close()
+
+    def _by_threads(self, keys: list[tuple[int, int]]) -> Iterator[Made]:
+        def make(index: int) -> Made:
+            batch, num_px = self._make(keys[index])
+            return (batch.pin_memory() if self._pins else batch), num_px
+
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         try:
-            yield from self._batches(epoch, first_step)
+            yield from prefetch(
+                make, range(len(keys)), num_threads=self._num_workers, num_ahead=2 * self._num_workers
+            )
         finally:
             sys.setswitchinterval(before_s)
-
-    def _batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
-        def make(step: int) -> tuple[Batch, NDArray[np.int64]]:
-            first = step * self.batch
-            samples = [self.windows.sample(epoch, first + number) for number in range(self.batch)]
-            batch = collate(samples, self.count_terms)
-            num_px = count_classes([sample.labels for sample in samples], len(self.seen.names))
-            # pinned, or the copy would wait for all kernels of the step before
-            return (batch.pinned() if self.device.type == "cuda" else batch), num_px
-
-        self.seen.clear()
-        # from the first, also where a training is resumed in the middle: what was seen is that of the whole epoch
-        made = prefetch(
-            make, range(self.steps_per_epoch), num_threads=self.num_threads, num_ahead=2 * self.num_threads
-        )
-        for step, (batch, num_px) in enumerate(made):
-            self.seen.add(num_px)
-            if step >= first_step:
-                yield batch.to(self.device)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from outsize.data.sample import Batch
+from outsize.data.batch import Batch
 from outsize.errors import ModelError, explain
 from outsize.strategies.compose import Step
 from outsize.train.log import LOG_STEPS

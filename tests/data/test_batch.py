@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from outsize.data.sample import IGNORE, Batch, Sample, collate
+from outsize.data.batch import Batch, collate
+from outsize.data.sample import IGNORE, Sample
 from outsize.tasks.segment import count_terms
 
 

@@ -1,0 +1,93 @@
+"""Batches from processes: in order, the same processes for all epochs, errors whole, gone when closed."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import closing
+
+import psutil
+import pytest
+import torch
+
+from outsize.data import processes
+from outsize.data.processes import BatchProcesses, can_share
+from outsize.errors import DataError, RunError
+
+Key = tuple[int, int]
+
+
+def _make(key: Key) -> tuple[torch.Tensor, int]:
+    time.sleep(random.random() * 0.005)
+    return torch.tensor(key), os.getpid()
+
+
+def _make_or_fail(key: Key) -> int:
+    if key == (0, 2):
+        raise DataError("tile 2 is broken")
+    return 0
+
+
+def _make_or_die(key: Key) -> int:
+    if key == (0, 2):
+        os.kill(os.getpid(), 9)
+    return 0
+
+
+def test_order_and_processes_stay_over_epochs() -> None:
+    found = []
+    with closing(BatchProcesses(_make, num_processes=2, pin=False)) as workers:
+        for epoch in range(3):
+            found.append(list(workers.make([(epoch, step) for step in range(7)])))
+    keys = [[tuple(tensor.tolist()) for tensor, _ in epoch] for epoch in found]
+    assert keys == [[(epoch, step) for step in range(7)] for epoch in range(3)]
+    assert len({process for epoch in found for _, process in epoch} - {os.getpid()}) == 2
+
+
+def test_an_epoch_left_early_does_not_leak_into_the_next() -> None:
+    with closing(BatchProcesses(_make, num_processes=2, pin=False)) as workers:
+        batches = workers.make([(0, step) for step in range(50)])
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]
+        assert [tensor.tolist() for tensor, _ in workers.make([(1, 0), (1, 1)])] == [[1, 0], [1, 1]]
+
+
+def test_chance_is_not_touched() -> None:
+    torch.manual_seed(3)
+    wanted = torch.rand(2)
+    torch.manual_seed(3)
+    with closing(BatchProcesses(_make, num_processes=1, pin=False)) as workers:
+        list(workers.make([(0, 0)]))
+    assert torch.rand(2).tolist() == wanted.tolist()
+
+
+def test_closing_ends_the_processes() -> None:
+    workers = BatchProcesses(_make, num_processes=2, pin=False)
+    made = list(workers.make([(0, step) for step in range(4)]))
+    workers.close()
+    for _, process in made:
+        if psutil.pid_exists(process):
+            psutil.Process(process).wait(timeout=10)
+
+
+def test_an_error_comes_through_whole() -> None:
+    with (
+        closing(BatchProcesses(_make_or_fail, num_processes=2, pin=False)) as workers,
+        pytest.raises(DataError, match=r"^tile 2 is broken$"),
+    ):
+        list(workers.make([(0, step) for step in range(4)]))
+
+
+def test_a_killed_process_is_told() -> None:
+    with (
+        closing(BatchProcesses(_make_or_die, num_processes=1, pin=False)) as workers,
+        pytest.raises(RunError, match="a process that prepares data ended"),
+    ):
+        list(workers.make([(0, step) for step in range(9)]))
+
+
+def test_shared_memory_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    assert not can_share(1 << 50, 2)
+    monkeypatch.setattr(processes, "_SHARED", tmp_path)
+    assert can_share(1, 2)
