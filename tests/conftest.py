@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from outsize.data.synthetic import CLASSES, draw_scene
+
+# What this machine can do is measured once, and remembered where nothing else is.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="outsize-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 # Tiny networks: on a busy machine a second thread costs a hundred times what it brings.
 torch.set_num_threads(1)

@@ -37,6 +37,11 @@ TESTED_THROUGH = {
     "commands.demo": "test_readme.py",
     "commands.naming": "commands/test_bad_jobs.py",
     "commands.preparing": "commands/test_bad_jobs.py",
+    "commands.planning": "commands/test_plan.py",
+    "measure.flops": "measure/test_flops.py",
+    "strategies.across": "strategies/test_across.py",
+    "strategies.within": "strategies/test_within.py",
+    "commands.advice": "commands/test_plan.py",
 }
 
 

@@ -122,7 +122,7 @@ def test_a_program_gets_json_lines_and_quiet_gets_nothing(job_path: Path) -> Non
     result = _run("plan", str(job_path), "--device", "cpu")
     assert result.exit_code == 0, result.output
     events = [json.loads(line) for line in result.output.splitlines()]
-    assert {"progress", "plan"} <= {each["event"] for each in events}
+    assert {"plan", "written"} <= {each["event"] for each in events}
     plans = [each for each in events if each["event"] == "plan"]
     assert [each["purpose"] for each in plans] == ["train", "predict"]
     assert all(each["why"] for each in plans)

@@ -103,12 +103,27 @@ def _sentinel2(root: Path) -> None:
         _rectangles(root / "scenes/landcover.geojson", labels, 10.0, "EPSG:32736", names)
 
 
+def _satellite(root: Path) -> None:
+    (root / "scenes").mkdir()
+    for number in range(4):
+        labels = _blobs(300, 320, 4, number)
+        _write(root / f"scenes/S{number}.tif", _colours(labels, 4), 0.5, "EPSG:32736")
+        with rasterio.open(root / f"scenes/S{number}.tif", "r+") as file:
+            file.descriptions = ("blue", "green", "red", "nir")
+        _write(root / f"scenes/S{number}_labels.tif", labels[None], 0.5, "EPSG:32736")
+
+
+# a window that does not fit: it is learnt from in tiles
+_TIGHT = ("model.levels=3", "model.width=4", "train.tile_px=256", "limits.host_memory=8MiB", "train.batch=1")
+
+
 @pytest.mark.parametrize(
     ("name", "draw", "extra"),
     [
         ("dubai", _dubai, ()),
         ("buildings", _buildings, ("data.split.block_px=256", "data.split.gap_px=32")),
         ("sentinel2", _sentinel2, ("data.labels=landcover.geojson", "model.width=4")),
+        ("satellite", _satellite, _TIGHT),
     ],
 )
 def test_example(name: str, draw: object, extra: tuple[str, ...], tmp_path: Path) -> None:
@@ -122,7 +137,11 @@ def test_example(name: str, draw: object, extra: tuple[str, ...], tmp_path: Path
     scores = evaluate(run, split="test", reporter=quiet)
     assert 0 <= scores["mean_iou"] <= 1
     assert {"train", "val", "test"} <= set(json.loads((run / "split.json").read_text()))
+    plan = json.loads((run / "plan.json").read_text())["train"]
+    assert plan["exact"]
+    assert (plan["tiles"] is not None) == (name == "satellite")
 
 
 def test_every_example_is_tried() -> None:
-    assert {path.stem for path in _EXAMPLES.glob("*.toml")} == {"dubai", "buildings", "sentinel2"}
+    names = {"dubai", "buildings", "sentinel2", "satellite"}
+    assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names

@@ -48,10 +48,10 @@ def test_the_verbs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_library_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained_run: Path, scenes: Path
 ) -> None:
-    example = re.search(r"```python\n(.*?)```", _README, flags=re.DOTALL)
-    assert example is not None
+    examples = re.findall(r"```python\n(.*?)```", _README, flags=re.DOTALL)
+    assert len(examples) == 2
     monkeypatch.chdir(tmp_path)
-    text = example[1].replace("runs/demo/data/test-4.tif", (scenes / "test-2.tif").as_posix())
+    text = "\n".join(examples).replace("runs/demo/data/test-4.tif", (scenes / "test-2.tif").as_posix())
     exec(text.replace('"runs/demo"', repr(str(trained_run))), {})
     assert (tmp_path / "map.tif").is_file()
     assert (tmp_path / "map2.tif").is_file()

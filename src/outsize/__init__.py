@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outsize.infer.api import predict
     from outsize.models import build_model
+    from outsize.strategies.within import within
 
-__all__ = ["__version__", "build_model", "predict"]
+__all__ = ["__version__", "build_model", "predict", "within"]
 __version__ = "0.1.0"
 
 # Loaded on first use, so that `import outsize` (and `outsize --help`) does not wait for torch.
-_HOMES = {"predict": "outsize.infer.api", "build_model": "outsize.models"}
+_HOMES = {
+    "predict": "outsize.infer.api",
+    "build_model": "outsize.models",
+    "within": "outsize.strategies.within",
+}
 
 
 def __getattr__(name: str) -> Any:

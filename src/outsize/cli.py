@@ -103,11 +103,31 @@ def check(job: JobPath, set_: Overrides = None, quiet: Quiet = False) -> None:
 
 
 @app.command()
-def plan(job: JobPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
-    """Say what fits the memory limit, how, and why."""
+def plan(
+    job: JobPath,
+    set_: Overrides = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="Plan for a machine that is not here, such as v100-16.")
+    ] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many of them share a batch.")] = 1,
+    request: Annotated[
+        bool, typer.Option("--request", help="Print what to ask a cluster or cloud for.")
+    ] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Say what fits the memory limit, how, how long it takes, and why."""
     from outsize.commands import plan as command
 
-    command.plan(job, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))
+    command.plan(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        reporter=_reporter(quiet),
+        gpu=gpu,
+        num_gpus=gpus,
+        request=request,
+    )
 
 
 @app.command()
@@ -203,7 +223,7 @@ def report(
 
 @app.command()
 def verify(run: RunPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
-    """Prove that tiling changed nothing, on the run's own model."""
+    """Prove that tiling and the plan of the training step changed nothing, on the run's own model."""
     from outsize.commands import verify as command
 
     command.verify(run, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))

@@ -160,7 +160,7 @@ def _refuse_at_train(run, job, own_scenes, scene, unchanged, file_name, name):
     run("train", job).refused(str(bad), found)
 
 
-@pytest.mark.parametrize("name", ["truncated", "NaN", "VRT remote"])
+@pytest.mark.parametrize("name", ["truncated", "zero bytes", "VRT remote"])
 def test_plan_refuses(run, own_job, own_scenes, scene, unchanged, name):
     spoil, found = BAD_SCENES[name]
     bad = own_scenes / "train-0.tif"

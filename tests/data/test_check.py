@@ -21,7 +21,7 @@ from outsize.data.tally import BLOCK_PX, tally_scene
 from outsize.errors import DataError
 from outsize.job import DataSection
 from outsize.progress import Reporter
-from outsize.raster.picture import count_values
+from outsize.raster.picture import Picture
 
 WriteRaster = Callable[..., Path]
 
@@ -240,6 +240,7 @@ def test_many_pictures_are_counted_by_processes_as_by_threads(tmp_path: Path) ->
 def test_a_picture_of_bits_counts_ones(tmp_path: Path) -> None:
     bits = np.random.default_rng(0).random((40, 50)) < 0.3
     Image.fromarray(bits).save(tmp_path / "a.png")
-    counts = count_values(tmp_path / "a.png")
+    with Picture(tmp_path / "a.png") as picture:
+        counts = picture.count_values()
     assert counts.shape == (1, 256)
     assert (counts[0, 0], counts[0, 1]) == ((~bits).sum(), bits.sum())

@@ -18,15 +18,19 @@ from outsize.train.checkpoint import Card
 
 
 @pytest.mark.parametrize(
-    ("precision", "device", "bf16"),
+    ("precision", "device", "capability", "bf16"),
     [
-        ("auto", "cpu", False),
-        ("auto", "cuda", True),
-        ("fp32", "cuda", False),
-        ("bf16", "cpu", True),
+        ("auto", "cpu", (0, 0), False),
+        ("auto", "cuda", (9, 0), True),
+        ("auto", "cuda", (7, 0), False),
+        ("fp32", "cuda", (9, 0), False),
+        ("bf16", "cpu", (0, 0), True),
     ],
 )
-def test_auto_means_bf16_on_a_gpu(precision: str, device: str, bf16: bool) -> None:
+def test_auto_means_bf16_on_a_gpu_that_has_units_for_it(
+    monkeypatch: pytest.MonkeyPatch, precision: str, device: str, capability: tuple[int, int], bf16: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert wants_bf16(precision, torch.device(device)) is bf16
 
 

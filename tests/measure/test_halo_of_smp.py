@@ -20,6 +20,7 @@ from outsize.errors import PlanError
 from outsize.infer.compare import tiled_difference
 from outsize.job import ClassSpec, LimitsSection, load_job
 from outsize.measure.facts import gather_facts
+from outsize.measure.machine import look_at_machine
 from outsize.measure.probe import probe_halo
 from outsize.measure.trace import example_shape, trace
 from outsize.models import build_model
@@ -130,7 +131,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_looks_everywhere_is_refused_by_the_name_of_the_layer(name: str) -> None:
     model = build_model(name, num_classes=3, in_channels=4)
-    facts = gather_facts(model, 4, device=torch.device("cpu"), bf16=False)
+    facts = gather_facts(model, 4, look_at_machine(torch.device("cpu")), bf16=False)
     with pytest.raises(PlanError, match="cannot be tiled exactly") as caught:
         choose_predict(facts, LimitsSection(), (4000, 4000))
     assert REFUSED[name] in str(caught.value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,9 @@ from outsize.errors import PlanError
 from outsize.job import LimitsSection
 from outsize.plan.choose import choose_predict, choose_train, window_pixels
 from outsize.plan.facts import Facts, Machine, WindowFacts
+from outsize.plan.ladder import Task
 from outsize.plan.plan import Plan, Tiling
+from outsize.plan.step import StepFacts
 from outsize.tiles.halo import Halo, Obstacle, Reach
 
 MIB, GIB = 2**20, 2**30
@@ -22,8 +26,8 @@ HALO = Halo(Reach(30, 26), Reach(28, 24), 16)
 def facts(
     halo: Halo = HALO, *, device: str = "cpu", weights_bytes: int = MIB, free_bytes: int = 64 * GIB
 ) -> Facts:
-    machine = Machine(device, "a machine", free_bytes, free_bytes, 2, free_bytes)
-    window = WindowFacts(256, weights_bytes, 200.0, 800.0, 3 * weights_bytes, "traced")
+    machine = Machine(device, "a machine", 64 * GIB, free_bytes, 2, free_bytes)
+    window = WindowFacts(256, weights_bytes, 0, 200.0, 1000.0, 0.0, 1e-9)
     return Facts(machine, window, halo)
 
 
@@ -78,6 +82,10 @@ def test_cores_share_a_scene_out_evenly(length_px: int, core_px: int) -> None:
 def test_the_machine_is_a_limit_too() -> None:
     assert choose_predict(facts(free_bytes=64 * MIB), limits(GIB), (5000, 5000)).limit_bytes == 64 * MIB
     assert choose_predict(facts(), LimitsSection(), (5000, 5000)).limit_bytes == 64 * GIB
+    with pytest.raises(
+        PlanError, match=r"host_memory is more than a machine has: found 65.0 GiB, needed at most 64.0"
+    ):
+        choose_predict(facts(), limits(65 * GIB), (5000, 5000))
 
 
 def test_a_gpu_is_bound_by_gpu_memory() -> None:
@@ -143,29 +151,58 @@ def test_an_asked_tile_that_does_not_fit_names_its_own_need() -> None:
     assert isinstance(plan, Plan)
 
 
-def test_a_batch_too_large_names_the_batch_that_fits() -> None:
-    with pytest.raises(PlanError, match=r"set train.batch = (\d+)") as caught:
-        choose_train(facts(), limits(GIB), tile_px=256, batch=64)
-    fits = int(re.search(r"train.batch = (\d+)", str(caught.value))[1])  # type: ignore[index]
-    plan = choose_train(facts(), limits(GIB), tile_px=256, batch=fits)
+def task(chain: Callable[..., StepFacts], **changes: object) -> Task:
+    asked = Task(batch=4, side_px=256, step_of=chain, op_s=lambda op: 1e-6, halo=HALO)
+    return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def test_training_that_fits_is_planned_plain(chain: Callable[..., StepFacts]) -> None:
+    plan = choose_train(facts(), limits(GIB), task(chain))
     assert plan.exact
-    assert plan.tiles is None
-    with pytest.raises(PlanError):
-        choose_train(facts(), limits(GIB), tile_px=256, batch=fits + 1)
+    assert (plan.purpose, plan.batch, plan.tiles, plan.recompute) == ("train", 4, None, None)
+    assert plan.peak_bytes <= 0.7 * GIB
 
 
-def test_a_window_too_large_for_any_batch_asks_for_a_smaller_one() -> None:
-    with pytest.raises(PlanError, match=r"set a smaller train.tile_px"):
-        choose_train(facts(), limits(64 * MIB), tile_px=1024, batch=1)
+def test_what_only_approximate_ways_can_do_is_refused_with_the_way_to_allow_them(
+    chain: Callable[..., StepFacts],
+) -> None:
+    asked = task(chain, across_samples="bn looks across", across_pixels="bn looks across")
+    with pytest.raises(PlanError, match=r"allow_approximate = true for .*micro-batches .*bn looks across"):
+        choose_train(facts(), limits(60 * MIB), asked)
+    plan = choose_train(facts(), limits(60 * MIB, allow_approximate=True), asked)
+    assert not plan.exact
+    assert plan.peak_bytes <= plan.limit_bytes
 
 
-def test_a_model_too_large_for_any_window_says_so() -> None:
-    with pytest.raises(PlanError, match="smaller model") as caught:
-        choose_train(facts(weights_bytes=100 * MIB), limits(100 * MIB), tile_px=64, batch=1)
-    assert "train.tile_px" not in str(caught.value)
+def test_a_step_that_nothing_makes_fit_asks_for_a_smaller_one(chain: Callable[..., StepFacts]) -> None:
+    with pytest.raises(PlanError, match=r"4 windows of 256 px.*at least .* by .*set a smaller train.tile_px"):
+        choose_train(facts(), limits(3 * MIB), task(chain))
+
+
+def test_a_batch_too_large_names_one_that_fits(chain: Callable[..., StepFacts]) -> None:
+    asked = task(chain, batch=64, across_samples="bn looks across", across_pixels="bn looks across")
+    with pytest.raises(PlanError, match=r"set train.batch = (\d+)") as caught:
+        choose_train(facts(), limits(GIB), asked)
+    fits = int(re.search(r"train.batch = (\d+)", str(caught.value))[1])  # type: ignore[index]
+    assert 1 < fits < 64
+    assert choose_train(facts(), limits(GIB), replace(asked, batch=fits)).recompute is None
+
+
+def test_a_model_too_large_for_any_window_says_so(chain: Callable[..., StepFacts]) -> None:
+    with pytest.raises(PlanError, match="smaller model"):
+        choose_train(facts(weights_bytes=100 * MIB), limits(MIB), task(chain))
 
 
 def test_a_window_is_never_larger_than_the_padded_scene() -> None:
     tiling = Tiling(256, (32, 32), (16, 16), 16)
     assert window_pixels(tiling, (1000, 1000)) == 304 * 304
     assert window_pixels(tiling, (100, 1000)) == 112 * 304
+
+
+def test_what_lives_beside_a_prediction_takes_room(chain: Callable[..., StepFacts]) -> None:
+    alone = choose_predict(facts(), limits(64 * MIB), (5000, 5000))
+    beside = choose_predict(facts(), limits(64 * MIB), (5000, 5000), resident_bytes=40 * MIB)
+    assert alone.tiles is not None
+    assert beside.tiles is not None
+    assert beside.tiles.core_px < alone.tiles.core_px
+    assert beside.peak_bytes > 40 * MIB

@@ -1,21 +1,28 @@
-"""The plain step: a batch may be split anywhere, also over processes, and its gradients add up."""
+"""Steps under a plan: a batch may be split anywhere, also over processes, and its gradients add up."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from outsize.data.statistics import BandStatistics
 from outsize.data.batch import Batch
 from outsize.data.sample import IGNORE
+from outsize.data.statistics import BandStatistics
 from outsize.losses import Weights
 from outsize.models import build_model
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Plan, Recompute, Tiling
 from outsize.strategies.compose import Step, compose
+from outsize.strategies.saved import SavedTensors, recomputable
 from outsize.tasks.segment import count_terms, make_loss_terms
 
 _PLAN = Plan(purpose="train", batch=4, limit_bytes=1, peak_bytes=1, exact=True, why=())
@@ -35,34 +42,44 @@ LOSSES = pytest.mark.parametrize(
 )
 
 
-def _model_and_step(loss: str, weights: Weights) -> tuple[torch.nn.Module, Step]:
+def _model_and_step(
+    loss: str, weights: Weights, plan: Plan = _PLAN, norm: str = "group"
+) -> tuple[torch.nn.Module, Step]:
     torch.manual_seed(5)
-    model = build_model("unet", num_classes=3, in_channels=2, levels=2, width=4, norm="group").double()
+    model = build_model("unet", num_classes=3, in_channels=2, levels=2, width=4, norm=norm).double()
     terms = make_loss_terms(loss, BandStatistics((0.0, 0.0), (1.0, 1.0)), weights)
 
     def in_double(model: torch.nn.Module, batch: Batch) -> dict[str, torch.Tensor]:
         return dict(terms(lambda x: model(x.double()), batch))  # type: ignore[arg-type]
 
-    return model, compose(model, in_double, _PLAN, bf16=False)
+    return model, compose(model, in_double, plan, bf16=False)
 
 
-def _batch(loss: str, weights: Weights) -> Batch:
+def _batch(loss: str, weights: Weights, side_px: int = 16) -> Batch:
     generator = torch.Generator().manual_seed(1)
-    labels = torch.randint(0, 3, (4, 16, 16), generator=generator).to(torch.uint8)
+    labels = torch.randint(0, 3, (4, side_px, side_px), generator=generator).to(torch.uint8)
     labels[0] = IGNORE  # uneven halves: a mean of means would be wrong
     labels[1, :9] = IGNORE
     labels[2] = 1  # nor does every sample have every class
     return Batch(
-        images=torch.randn(4, 2, 16, 16, generator=generator),
-        valid=torch.ones(4, 16, 16, dtype=torch.bool),
+        images=torch.randn(4, 2, side_px, side_px, generator=generator),
+        valid=torch.ones(4, side_px, side_px, dtype=torch.bool),
         labels=labels,
         totals=count_terms(loss, labels, weights),
     )
 
 
-def _gradients(parts: list[slice], loss: str, weights: Weights) -> tuple[list[torch.Tensor], float]:
-    model, step = _model_and_step(loss, weights)
-    batch = _batch(loss, weights)
+def _gradients(
+    parts: list[slice],
+    loss: str,
+    weights: Weights,
+    plan: Plan = _PLAN,
+    *,
+    norm: str = "group",
+    side_px: int = 16,
+) -> tuple[list[torch.Tensor], float]:
+    model, step = _model_and_step(loss, weights, plan, norm)
+    batch = _batch(loss, weights, side_px)
     shares = [share for part in parts for share in step(batch.part(part), last=part is parts[-1]).values()]
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return gradients, float(torch.stack(shares).sum())
@@ -79,6 +96,68 @@ def test_parts_of_a_batch_add_up_to_the_whole(loss: str, weights: Weights) -> No
     parts, parts_loss = _gradients([slice(0, 1), slice(1, 4)], loss, weights)
     assert _relative(parts, whole) < 1e-14
     assert abs(parts_loss - whole_loss) < 1e-14
+
+
+@LOSSES
+@pytest.mark.parametrize("micro_batches", [1, 2, 3, 4, 9])
+def test_micro_batches_add_up_to_the_batch(loss: str, weights: Weights, micro_batches: int) -> None:
+    whole, whole_loss = _gradients([slice(0, 4)], loss, weights)
+    parts, parts_loss = _gradients([slice(0, 4)], loss, weights, replace(_PLAN, micro_batches=micro_batches))
+    assert _relative(parts, whole) < 1e-14
+    assert abs(parts_loss - whole_loss) < 1e-14
+
+
+def _recomputable() -> Recompute:
+    """Name all that can be made again, and a block besides."""
+    model, _ = _model_and_step("cross_entropy", None, norm="none")
+    batch = _batch("cross_entropy", None, side_px=24)
+    keys = recomputable(model, lambda: model(batch.images.double()))
+    assert keys
+    return Recompute(tuple(sorted(keys)), blocks=("bottleneck",))
+
+
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "tiles": lambda: Tiling(core_px=12, halo_before_px=(8, 8), halo_after_px=(8, 8), stride_px=2),
+    "micro_batches": lambda: 3,
+    "recompute": _recomputable,
+}
+CHOSEN = [names for num in (1, 2, 3) for names in combinations(SETTINGS, num)]
+
+
+@pytest.mark.parametrize("names", CHOSEN, ids="-".join)
+def test_any_strategies_together_equal_the_plain_step(names: tuple[str, ...]) -> None:
+    plan = replace(_PLAN, **{name: SETTINGS[name]() for name in names})
+    gradients = partial(_gradients, [slice(0, 4)], "cross_entropy", None, norm="none", side_px=51)
+    whole, whole_loss = gradients()
+    parts, parts_loss = gradients(plan)
+    # a CPU replays to the bit; parts are added up in another order
+    tolerance = 0.0 if names == ("recompute",) else 1e-13
+    assert _relative(parts, whole) <= tolerance
+    assert abs(parts_loss - whole_loss) <= tolerance
+
+
+def test_each_part_of_a_step_recomputes_what_the_plan_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Remembered(SavedTensors):
+        @contextmanager
+        def forward(self) -> Iterator[None]:
+            with super().forward():
+                yield
+            made.append(self.stats)
+
+    monkeypatch.setattr("outsize.strategies.recompute.SavedTensors", Remembered)
+    recompute = replace(_recomputable(), blocks=())
+    plan = replace(_PLAN, tiles=SETTINGS["tiles"](), micro_batches=3, recompute=recompute)
+    model, step = _model_and_step("cross_entropy", None, plan, norm="none")
+    step(_batch("cross_entropy", None, side_px=23), last=True)
+    assert len(made) == 2 * 4  # samples 2 + 2, each in 2 x 2 tiles
+    for stats in made:
+        assert stats is not None
+        assert stats.num_recomputed == len(recompute.saved)
+        assert not stats.unmet
+        assert not stats.refused
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_the_loss_is_the_mean_over_labelled_pixels() -> None:

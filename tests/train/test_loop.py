@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -114,17 +114,26 @@ def test_the_best_epoch_is_marked() -> None:
 @pytest.mark.parametrize(("patience", "num_epochs"), [(1, 2), (2, 5), (3, 5)])
 def test_early_stopping_waits_as_long_as_asked(patience: int, num_epochs: int) -> None:
     bench = Bench(scores=(0.3, 0.2, 0.4, 0.3, 0.2))
-    end = bench.fit(early_stop_epochs=patience)
+    end = bench.fit(early_stop_epochs=patience, phases=(replace(PHASES[1], epochs=5),))
     assert end.total_epochs == num_epochs
     assert end.stopped == (patience < 3)
 
 
+def test_stopping_early_ends_a_phase_and_the_next_has_patience_of_its_own() -> None:
+    bench = Bench(scores=(0.3, 0.2, 0.1, 0.15, 0.12))
+    phases = (replace(PHASES[0], epochs=4), replace(PHASES[1], epochs=3))
+    end = bench.fit(early_stop_epochs=1, phases=phases)
+    assert [line["phase"] for line in bench.lines_of("epoch")] == [0, 0, 1, 1]
+    assert (end.total_epochs, end.stopped) == (4, True)
+
+
 def test_a_stopped_training_stays_stopped_when_resumed() -> None:
+    phases = (replace(PHASES[1], epochs=5),)
     bench = Bench(scores=(0.3, 0.2))
-    bench.fit(early_stop_epochs=1)
+    bench.fit(early_stop_epochs=1, phases=phases)
     optimizer, position, _ = bench.states[-1]
     again = Bench()
-    end = again.fit((optimizer, position), early_stop_epochs=1)
+    end = again.fit((optimizer, position), early_stop_epochs=1, phases=phases)
     assert end.stopped
     assert again.lines == []
 

@@ -1,39 +1,95 @@
-"""`outsize plan JOB`: what fits, how, and why."""
+"""`outsize plan JOB`: what fits, how, how long it takes, and why; on this machine or on one that is not here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outsize.commands.naming import naming
-from outsize.job import load_job
+from outsize.errors import JobError, explain
+from outsize.job import Job, load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.units import format_bytes
+from outsize.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from outsize.commands.preparing import Planned
+
+_MAX_REJECTED = 6  # told; plan.json has all of them
 
 
-def plan(job_path: Path, *, overrides: Sequence[str], device_name: str, reporter: Reporter) -> None:
+def plan(
+    job_path: Path,
+    *,
+    overrides: Sequence[str],
+    device_name: str,
+    reporter: Reporter,
+    gpu: str | None = None,
+    num_gpus: int = 1,
+    request: bool = False,
+) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
-    from outsize.commands.preparing import prepare
+    from outsize.commands.planning import situation_here, situation_named
+    from outsize.commands.preparing import plan_job
     from outsize.measure.machine import pick_device
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
-    pick_device(device_name)
+    if gpu is None and num_gpus != 1:
+        need = "--gpu with it: the name of a machine"
+        raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
+    if gpu is not None:
+        where = situation_named(gpu, num_gpus, job.train.precision)
+    else:
+        where = situation_here(pick_device(device_name), job.train.precision)
     with naming(job_path):
-        prepared = prepare(job, device_name, reporter, starting=False)
-    prepared.record(run)
-    for each in (prepared.train_plan, prepared.predict_plan):
+        planned = plan_job(job, where, reporter)
+    for each in (planned.train_plan, planned.predict_plan):
         say_plan(each, reporter)
-    reporter.say("written", f"written: {run.facts}, {run.plan}")
+    _say_cuts(job, planned, reporter)
+    if request:
+        _say_request(job, planned, reporter)
+    if run.state.exists():  # facts, plan and split of a training are those it was made with
+        reporter.say("kept", f"not written: {run.path} holds a training and its plan")
+    elif gpu is None:  # the plan of another machine is no plan for this one
+        planned.record(run)
+        reporter.say("written", f"written: {run.facts}, {run.plan}")
 
 
 def say_plan(plan: Plan, reporter: Reporter) -> None:
     """Report one plan in a few lines."""
     kind = "exact" if plan.exact else "approximate"
     peak = f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.limit_bytes)}"
-    lines = [f"{plan.purpose}: {kind}, {peak} predicted"]
+    what = "a step" if plan.purpose == "train" else f"{plan.batch} tile(s)"
+    time = "" if plan.step_s is None else f", {format_seconds(plan.step_s)} for {what}"
+    lines = [f"{plan.purpose}: {kind}, {peak}{time} predicted"]
     lines += [f"  because {reason}" for reason in plan.why]
-    lines += [f"  rejected {each.what}: {each.why}" for each in plan.rejected]
+    lines += [f"  rejected {each.what}: {each.why}" for each in plan.rejected[:_MAX_REJECTED]]
+    if len(plan.rejected) > _MAX_REJECTED:
+        lines.append(f"  and {len(plan.rejected) - _MAX_REJECTED} other ways")
     reporter.say("plan", "\n".join(lines), **plan.as_dict())
+
+
+def _say_cuts(job: Job, planned: Planned, reporter: Reporter) -> None:
+    """Show how the largest scene could be cut, where it is too large for one tile."""
+    from outsize.commands.advice import cuts_of
+    from outsize.plan.tilings import as_table, remarks
+
+    for purpose, cuts, scene_px, core_px in cuts_of(job, planned):
+        halo, asked = planned.facts.halo, purpose == "prediction" and job.limits.tile_px is not None
+        taken = next(cut for cut in cuts if cut.tiling.core_px == core_px)
+        lines = [
+            f"{purpose} of {scene_px[0]} x {scene_px[1]} px, cut into q x q tiles:",
+            as_table(cuts, taken),
+        ]
+        lines += [f"  because {text}" for text in remarks(taken, cuts, scene_px, halo, asked=asked)]
+        reporter.say("cuts", "\n".join(lines), purpose=purpose, taken=taken.num_per_side)
+
+
+def _say_request(job: Job, planned: Planned, reporter: Reporter) -> None:
+    from outsize.commands.advice import request_for
+
+    found = request_for(job, planned)
+    reporter.say("request", "\n".join(found.lines()), **found.as_dict())

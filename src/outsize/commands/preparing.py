@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outsize.commands.check import say_set_aside
 from outsize.commands.origin import origin
+from outsize.commands.planning import Situation, facts_on, make_plans, situation_here
 from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan
@@ -28,72 +29,86 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """All that training needs to know before its first step."""
+class Planned:
+    """A job whose data is found and shared out, with a model and plans for it."""
 
-    device: torch.device
-    bf16: bool
+    where: Situation
     splits: Splits
-    table: NDArray[np.uint8]
-    card: Card
+    bands: tuple[str, ...]
     model: nn.Module
     train_plan: Plan
     predict_plan: Plan
     facts: Facts
-    init: Init | None = None
+    init: Init | None
+
+    def known(self) -> dict[str, Any]:
+        """Return what facts.json tells."""
+        return {**self.facts.as_dict(), "bands": self.bands}
 
     def record(self, run: RunFolder) -> None:
         """Leave split.json, facts.json and plan.json in a run, and init.json where it starts from another's weights."""
         from outsize.data.split import write_split
 
         write_split(run.split, self.splits)
-        statistics = {"mean": self.card.statistics.mean, "std": self.card.statistics.std}
-        known = {**self.facts.as_dict(), "bands": self.card.bands, "statistics": statistics}
-        write_json(run.facts, {**known, **origin()})
+        write_json(run.facts, {**self.known(), **origin()})
         write_json(run.plan, {plan.purpose: plan.as_dict() for plan in (self.train_plan, self.predict_plan)})
         if self.init is not None:
             write_json(run.init, self.init.as_dict())
 
 
-def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:
-    """Open the data, build the model, gather facts and plan; only labels made from polygons and data.json are written.
+@dataclass(frozen=True)
+class Prepared(Planned):
+    """All that training needs to know before its first step."""
+
+    device: torch.device
+    table: NDArray[np.uint8]
+    card: Card
+
+    def known(self) -> dict[str, Any]:
+        """Return what facts.json tells: statistics of the bands, too."""
+        statistics = self.card.statistics
+        return {**super().known(), "statistics": {"mean": statistics.mean, "std": statistics.std}}
+
+
+def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool = False) -> Planned:
+    """Find the data, build the model, gather facts and plan; no pixel is read, but for labels made from polygons.
 
     Weights to start from are looked for only where a training is `starting`: a plan and a resumed training need none.
     """
     from outsize.data.bands import band_order
     from outsize.data.catalogue import find_data, make_splits
-    from outsize.data.check import load_or_check
-    from outsize.data.scenes import label_table
-    from outsize.infer.ready import wants_bf16
-    from outsize.measure.facts import gather_facts
-    from outsize.measure.machine import pick_device
-    from outsize.plan.choose import choose_predict, choose_train
     from outsize.train.phases import check_trainable
 
-    device = pick_device(device_name)
-    bf16 = wants_bf16(job.train.precision, device)
-    data, run = job.data, RunFolder(Path(job.run))
-    # from what is quickly refused to what takes a pass over all pixels
-    survey = find_data(data, seed=job.seed, cache=run.labels)
+    survey = find_data(job.data, seed=job.seed, cache=RunFolder(Path(job.run)).labels)
     images = [scene.image for scene in survey.scenes.values()]
     bands = survey.bands
     model, init = _build(job, bands, starting, reporter)
     for phase in job.train.all_phases():
         check_trainable(model, phase.trainable)
-    facts = gather_facts(model, len(bands), device=device, bf16=bf16, optimizer=job.train.optimizer)
-    splits = make_splits(survey, data, seed=job.seed, halo_px=facts.halo.largest_px)
+    facts = facts_on(model, len(bands), where)
+    splits = make_splits(survey, job.data, seed=job.seed, halo_px=facts.halo.largest_px)
     for scene in (*splits.train, *splits.val):
         band_order(bands, scene.image)  # refuses other bands
     largest_px = max(image.height for image in images), max(image.width for image in images)
-    plans = (
-        choose_train(facts, job.limits, tile_px=job.train.tile_px, batch=job.train.batch),
-        choose_predict(facts, job.limits, largest_px),
-    )
-    checked = load_or_check(run.data, data, splits, num_threads=job.train.workers, reporter=reporter)
+    facts, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
+    return Planned(where, splits, tuple(bands), model, train_plan, predict_plan, facts, init)
+
+
+def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:
+    """Plan a job for the machine at hand, then read all its data once or recall what was read before."""
+    from outsize.data.check import load_or_check
+    from outsize.data.scenes import label_table
+    from outsize.measure.machine import pick_device
+
+    device = pick_device(device_name)
+    planned = plan_job(job, situation_here(device, job.train.precision), reporter, starting=starting)
+    path, num_threads = RunFolder(Path(job.run)).data, job.train.workers
+    checked = load_or_check(path, job.data, planned.splits, num_threads=num_threads, reporter=reporter)
     say_set_aside(checked, reporter)
-    card = _make_card(job, bands, checked)
-    table = label_table([each.value for each in data.classes], data.ignore_value)
-    return Prepared(device, bf16, checked.splits, table, card, model, *plans, facts, init)
+    known = {each.name: getattr(planned, each.name) for each in fields(planned)}
+    table = label_table([each.value for each in job.data.classes], job.data.ignore_value)
+    card = _make_card(job, planned.bands, checked)
+    return Prepared(**{**known, "splits": checked.splits}, device=device, table=table, card=card)
 
 
 def _build(

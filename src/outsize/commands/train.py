@@ -13,8 +13,9 @@ from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
 from outsize.errors import RunError, explain
 from outsize.job import Job, dump_job, load_job
+from outsize.plan.plan import Plan, plan_from_dict
 from outsize.progress import Bar, Reporter
-from outsize.runs import RunFolder, open_run, output_errors, write_text
+from outsize.runs import RunFolder, open_run, output_errors, read_json, write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from outsize.data.windows import TrainingWindows
     from outsize.losses import Weights
     from outsize.train.feed import BatchMaker, Feed
+    from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, Recipe
 
 
@@ -45,6 +47,8 @@ def train(
     with naming(job_path):
         prepared = prepare(job, device_name, reporter, starting=not resuming)
         lessons = _open_lessons(job, prepared, reporter)
+    if resuming:
+        prepared = replace(prepared, train_plan=_plan_to_go_on_with(run, prepared, job, reporter))
     state = load_state(run.state, prepared.model) if resuming else None
     if state is None:
         _begin(run, job)
@@ -86,6 +90,18 @@ def _resumes(run: RunFolder, job: Job, mode: str) -> bool:
     return False
 
 
+def _plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: Reporter) -> Plan:
+    """Return the plan that the training began with, for another might round otherwise; a new one if it does not fit."""
+    from outsize.plan.choose import usable_bytes
+
+    before = plan_from_dict(read_json(run.plan, "plan")["train"])
+    if before.peak_bytes <= usable_bytes(prepared.facts.machine, job.limits):
+        return before
+    text = "warning: the plan that this training began with no longer fits; another goes on, and may round otherwise"
+    reporter.say("warning", text)
+    return prepared.train_plan
+
+
 def _begin(run: RunFolder, job: Job) -> None:
     """Clear away an earlier training and what was said of its weights; only now, when nothing stands in the way.
 
@@ -119,7 +135,8 @@ def _fit(
         prepared.model,
         task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights),
         prepared.train_plan,
-        bf16=prepared.bf16,
+        bf16=prepared.where.bf16,
+        tell=lambda text: _tell(text, log, reporter),
     )
     done = state[1]["total_steps"] if state else 0
     log = TrainingLog(run.metrics, run.events, from_step=done)
@@ -147,6 +164,12 @@ def _fit(
             save_epoch=partial(_save_epoch, run, prepared),
         )
         return fit(prepared.model, step, recipe, hooks, state)
+
+
+def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
+    """Warn that the plan could not be carried out as it is, and leave that in the run."""
+    reporter.say("warning", f"warning: {text}")
+    log.line({"kind": "plan", "phase": 0, "epoch": 0, "step": 0, "warning": text})
 
 
 def _feed(
@@ -269,7 +292,7 @@ def _validate(prepared: Prepared, model: Any) -> Mapping[str, Any]:
         statistics=prepared.card.statistics,
         num_classes=len(names),
         tiling=prepared.predict_plan.tiles,
-        settings=stream_settings(prepared.predict_plan, prepared.device, prepared.bf16),
+        settings=stream_settings(prepared.predict_plan, prepared.device, prepared.where.bf16),
     )
     scores = Scores(names, counts).as_dict()
     return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"]}

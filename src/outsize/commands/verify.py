@@ -1,4 +1,4 @@
-"""`outsize verify RUN`: proof that tiling changed nothing, on the run's own model and scenes."""
+"""`outsize verify RUN`: proof that tiling and the training's plan changed nothing, on the run's own model."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from outsize.runs import RunFolder, open_run, read_json, write_json
 
 if TYPE_CHECKING:
     from outsize.infer.ready import Ready
+    from outsize.plan.plan import Plan
+    from outsize.raster.read import SceneInfo
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-11}  # of the largest logit
 
@@ -21,21 +23,41 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-11}  # of the largest logit
 def verify(
     run_path: Path, *, overrides: Sequence[str], device_name: str, reporter: Reporter
 ) -> dict[str, Any]:
-    """Compare tiled with whole logits and probe the halo; fails above tolerance unless the plan is approximate."""
-    import torch
+    """Compare tiled with whole logits, probe the halo, and run one training step as planned and plain.
 
+    Fails above tolerance, unless the plan in question is approximate.
+    """
+    from outsize.commands.proving import planned_otherwise
     from outsize.data.scenes import open_image
-    from outsize.infer.compare import measure_on_scene
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
 
     run = open_run(run_path)
     job = load_job(run.job, overrides)
     info = open_image(_any_scene(run), job.data)
+    train_plan = planned_otherwise(run)
     pick_device(device_name)
     with naming(run.job):
         ready = load_ready(run.best, job.limits, [info], device_name=device_name, precision="fp32")
     result: dict[str, Any] = {"scene": str(info.path), "exact": ready.plan.exact, "tiled_equals_whole": {}}
+    failures = _compare(ready, info, result, reporter)
+    if ready.plan.exact:
+        failures += _probe(ready, result, reporter)
+    if train_plan is not None:
+        failures += _step(train_plan, ready, job.train.loss, result, reporter)
+    write_json(run.verify, result)
+    if failures:
+        need = "tiled logits equal to whole ones, and a step as planned equal to the plain one"
+        remedy = "report this model: its halo or its plan is derived wrongly"
+        raise VerifyError(explain(f"run {run.path} fails verification", "; ".join(failures), need, remedy))
+    return result
+
+
+def _compare(ready: Ready, info: SceneInfo, result: dict[str, Any], reporter: Reporter) -> list[str]:
+    import torch
+
+    from outsize.infer.compare import measure_on_scene
+
     failures = []
     for name, tolerance in TOLERANCES.items():
         difference = measure_on_scene(ready, info, ready.tiling.halo, dtype=getattr(torch, name))
@@ -57,13 +79,7 @@ def verify(
         reporter.say("verify", text, **result["tiled_equals_whole"][name])
         if not passed:
             failures.append(f"{name} logits differ by {difference.relative:.1e} of the largest")
-    if ready.plan.exact:
-        failures += _probe(ready, result, reporter)
-    write_json(run.verify, result)
-    if failures and ready.plan.exact:
-        need, remedy = "tiled logits equal to whole ones", "report this model: its halo is derived wrongly"
-        raise VerifyError(explain(f"run {run.path} fails verification", "; ".join(failures), need, remedy))
-    return result
+    return failures if ready.plan.exact else []
 
 
 def _probe(ready: Ready, result: dict[str, Any], reporter: Reporter) -> list[str]:
@@ -79,6 +95,25 @@ def _probe(ready: Ready, result: dict[str, Any], reporter: Reporter) -> list[str
     reporter.say("verify", text, **result["halo_probe"])
     # A halo larger than needed costs time, not truth: only an insufficient one is a failure.
     return [] if probe.sufficient else ["pixels outside the derived halo reach the core"]
+
+
+def _step(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter) -> list[str]:
+    from outsize.commands.proving import prove_step
+
+    device, stride_px = ready.settings.device, ready.halo.stride_px
+    proof = prove_step(plan, ready.model, ready.card, loss=loss, stride_px=stride_px, device=device)
+    result["planned_step"] = proof.as_dict()
+    reporter.say("verify", proof.text(), **result["planned_step"])
+    # double precision makes no casts, so a plan for bf16 may name some that are not there
+    for missed, how in ((proof.unmet, "did not come up"), (proof.refused, "had to be kept")):
+        if missed:
+            text = f"warning: {len(missed)} of the tensors planned to be recomputed {how}: {'; '.join(missed[:3])}"
+            reporter.say("warning", text, tensors=missed)
+    if proof.passed or not plan.exact:
+        return []
+    return [
+        f"a step as planned differs from the plain one by {proof.largest:.1e} of the largest in {proof.most}"
+    ]
 
 
 def _any_scene(run: RunFolder) -> Path:

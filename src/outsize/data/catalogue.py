@@ -16,15 +16,16 @@ from outsize.data.split import SPLITS, BadFile, Splits, check_split, share_block
 from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain
 from outsize.job import DataSection
 from outsize.raster.burn import is_vector
+from outsize.raster.picture import has_picture_name
 from outsize.raster.read import describe
 
 FORMATS = {"scenes": open_scene, "folders": open_picture}
 _NUM_THREADS = 2
 _AT_ONCE = 8  # images that are handed to a thread or process at once
-_PICTURES = (".png", ".jpg", ".jpeg")
 _MANY = 100  # small pictures for which it is worth while to begin processes
 
 Visited = TypeVar("Visited")
+OpenScene = Callable[[Path], LabelledScene]
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,12 @@ def look_around(
     seed: int,
     cache: Path,
     num_threads: int = _NUM_THREADS,
-    visit: Callable[[LabelledScene, str], Visited] | None = None,
+    look: Callable[[Path, str, OpenScene], tuple[LabelledScene, Visited]] | None = None,
 ) -> tuple[Survey, dict[Path, Visited]]:
     """Open every image with its labels; what is wrong with one of them is collected, not raised.
 
-    `visit` gets each scene and its split as soon as it is open, in any thread or process: opening one overlaps
-    with what is done to others. What it returns comes back by image.
+    `look` gets each image, its split and the way to open it, in any thread or process, and may do more than open it:
+    that overlaps with what is done to others, and what it returns comes back by image.
     """
     shared = _share(data, seed)
     places = {path: split for split, held in shared.items() for path in held}
@@ -81,26 +82,22 @@ def look_around(
         return Survey({}, (), (_missing(missing, len(paths)),), shared), {}
     opened, bands = FORMATS[data.format], data.bands or _first_bands(paths, data)
 
-    def attempt(path: Path) -> LabelledScene | OutsizeError:
+    def open_scene(path: Path) -> LabelledScene:
+        scene = opened(path, data, cache)
+        return replace(scene, image=in_order(bands, scene.image))
+
+    def attempt(path: Path) -> tuple[LabelledScene | OutsizeError, Visited | None]:
         try:
-            scene = opened(path, data, cache)
-            return replace(scene, image=in_order(bands, scene.image))
+            return (open_scene(path), None) if look is None else look(path, places[path], open_scene)
         except OutsizeError as error:
-            return error
+            return error, None
 
     def attempt_some(first: int) -> list[tuple[LabelledScene | OutsizeError, Visited | None]]:
-        found: list[tuple[LabelledScene | OutsizeError, Visited | None]] = []
-        for path in paths[first : first + _AT_ONCE]:
-            scene = attempt(path)
-            if visit is None or isinstance(scene, OutsizeError):
-                found.append((scene, None))
-            else:
-                found.append((scene, visit(scene, places[path])))
-        return found
+        return [attempt(path) for path in paths[first : first + _AT_ONCE]]
 
     starts = range(0, len(paths), _AT_ONCE)
     # Pictures only: a copy of this process cannot go on with threads that GDAL may have begun.
-    if visit is not None and len(paths) >= _MANY and all(path.suffix.lower() in _PICTURES for path in paths):
+    if look is not None and len(paths) >= _MANY and all(map(has_picture_name, paths)):
         parts = prefetch_in_processes(
             attempt_some, starts, num_processes=num_threads, num_ahead=4 * num_threads
         )

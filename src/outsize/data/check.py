@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -13,16 +13,18 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.catalogue import Survey, look_around, refuse_too_many
+from outsize.data.catalogue import OpenScene, Survey, look_around, refuse_too_many
+from outsize.data.folders import pair_of
 from outsize.data.loader import prefetch
 from outsize.data.problems import Problem, find_problems
-from outsize.data.scenes import LabelledScene, label_table, stack_files
+from outsize.data.scenes import LabelledScene, label_table, labels_path, stack_files
 from outsize.data.split import BadFile, Splits
 from outsize.data.statistics import BandStatistics, from_sums, num_windows
-from outsize.data.tally import BLOCK_PX, Tally, is_small, tally_scene
+from outsize.data.tally import BLOCK_PX, Tally, are_plain, is_small, tally_pictures, tally_scene
 from outsize.errors import DataError, explain
 from outsize.job import DataSection
 from outsize.progress import Bar, Reporter
+from outsize.raster.picture import Picture, has_picture_name
 from outsize.runs import write_text
 from outsize.tiles.window import Window
 
@@ -47,12 +49,20 @@ def open_and_count(
     """
     table = label_table([each.value for each in data.classes], data.ignore_value)
 
-    def visit(scene: LabelledScene, split: str) -> Tally | None:
-        return tally_scene(scene, {split: ()}, table, len(data.classes)) if is_small(scene) else None
+    def look(path: Path, split: str, open_scene: OpenScene) -> tuple[LabelledScene, Tally | None]:
+        num_classes, mask = len(data.classes), labels_path(path, data.labels)
+        if data.format == "folders" and has_picture_name(path) and has_picture_name(mask):
+            # a file that does not open is opened again below, where it is looked at for the reason
+            with suppress(DataError), Picture(path) as image, Picture(mask) as labels:
+                scene = pair_of(image, labels)
+                if is_small(scene) and are_plain(scene):
+                    return scene, tally_pictures(scene, image, labels, split, table, num_classes)
+        scene = open_scene(path)
+        return scene, tally_scene(scene, {split: ()}, table, num_classes) if is_small(scene) else None
 
     is_whole = not (data.images and data.split.by == "blocks")
     survey, visits = look_around(
-        data, seed=seed, cache=cache, num_threads=num_threads, visit=visit if is_whole else None
+        data, seed=seed, cache=cache, num_threads=num_threads, look=look if is_whole else None
     )
     return survey, {path: tally for path, tally in visits.items() if tally is not None}
 

@@ -13,8 +13,8 @@ from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, classes_of
 from outsize.data.statistics import windows_of
 from outsize.errors import DataError, explain
-from outsize.raster.picture import check_picture, count_values, decode_picture
-from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.picture import Picture
+from outsize.raster.read import SceneReader
 from outsize.tiles.window import Window
 
 BLOCK_PX = 256
@@ -53,44 +53,76 @@ def tally_scene(
     advance: Callable[[], None] = lambda: None,
 ) -> Tally:
     """Count a scene; `areas` are those of each split it is in (none: all of it)."""
-    image = scene.image
-    shape = (-(-image.height // BLOCK_PX), -(-image.width // BLOCK_PX), num_classes)
-    tally = Tally(
-        np.zeros(shape, np.int64),
-        {split: np.zeros(num_classes, np.int64) for split in areas},
-        sums=np.zeros(image.num_bands),
-        squares=np.zeros(image.num_bands),
-    )
+    tally = _empty(scene, areas, num_classes)
     try:
-        if _is_plain_picture(image) and _is_plain_picture(scene.labels) and not any(areas.values()):
-            _count_picture(tally, scene, "train" in areas, table)
+        if are_plain(scene) and not any(areas.values()):
+            with Picture(scene.image.path) as image, Picture(scene.labels.path) as labels:
+                _count_pictures(tally, scene, image, labels, table)
         else:
             _count_windows(tally, scene, areas, table, num_threads, advance)
-        if tally.num_valid == 0 and not tally.fault:
-            need, remedy = "some image", "leave the scene out, or correct its nodata value"
-            tally.fault = explain(f"{image.path} has no valid pixel", "nodata everywhere", need, remedy)
+        _refuse_empty(tally, scene)
     except DataError as error:
         tally.corrupt = str(error)
     return tally
 
 
-def _is_plain_picture(info: SceneInfo) -> bool:
-    return not info.band_indexes and info.always_valid and info.dtype == "uint8"
+def tally_pictures(
+    scene: LabelledScene,
+    image: Picture,
+    labels: Picture,
+    split: str,
+    table: NDArray[np.uint8],
+    num_classes: int,
+) -> Tally:
+    """Count a plain picture and its mask, both open."""
+    tally = _empty(scene, {split: ()}, num_classes)
+    try:
+        _count_pictures(tally, scene, image, labels, table)
+    except DataError as error:
+        tally.corrupt = str(error)
+    return tally
 
 
-def _count_picture(tally: Tally, scene: LabelledScene, with_bands: bool, table: NDArray[np.uint8]) -> None:
-    """Count a picture in which every pixel is valid: its values are counted where Pillow decoded them."""
-    image, labels = scene.image, scene.labels
-    tally.num_valid = image.num_px
-    if not with_bands:
-        check_picture(image.path)
+def are_plain(scene: LabelledScene) -> bool:
+    """Say whether image and labels are pictures of bytes in which every pixel is valid."""
+    return all(
+        not info.band_indexes and info.always_valid and info.dtype == "uint8"
+        for info in (scene.image, scene.labels)
+    )
+
+
+def _empty(scene: LabelledScene, splits: Iterable[str], num_classes: int) -> Tally:
+    image = scene.image
+    shape = (-(-image.height // BLOCK_PX), -(-image.width // BLOCK_PX), num_classes)
+    return Tally(
+        np.zeros(shape, np.int64),
+        {split: np.zeros(num_classes, np.int64) for split in splits},
+        sums=np.zeros(image.num_bands),
+        squares=np.zeros(image.num_bands),
+    )
+
+
+def _refuse_empty(tally: Tally, scene: LabelledScene) -> None:
+    if tally.num_valid == 0 and not tally.fault:
+        need, remedy = "some image", "leave the scene out, or correct its nodata value"
+        tally.fault = explain(f"{scene.image.path} has no valid pixel", "nodata everywhere", need, remedy)
+
+
+def _count_pictures(
+    tally: Tally, scene: LabelledScene, image: Picture, labels: Picture, table: NDArray[np.uint8]
+) -> None:
+    """Count values where Pillow decoded them; band by band only what is trained on."""
+    tally.num_valid = scene.image.num_px
+    if "train" in tally.split_px:
+        histogram, levels = image.count_values(), np.arange(256.0)
+        tally.num_train = tally.num_valid
+        tally.sums, tally.squares = histogram @ levels, histogram @ levels**2
     else:
-        histogram, levels = count_values(image.path), np.arange(256.0)
-        tally.num_train, tally.sums, tally.squares = image.num_px, histogram @ levels, histogram @ levels**2
-    values = decode_picture(labels.path)[0]
+        image.load()
+    values = labels.decode()[0]
     if not _count_blocks(tally.blocks, values, table):
         try:
-            classes_of(labels, values, np.ones(values.shape, np.bool_), table, labels.window)
+            classes_of(scene.labels, values, np.ones(values.shape, np.bool_), table, scene.labels.window)
         except DataError as error:
             tally.fault = str(error)
     for split in tally.split_px:

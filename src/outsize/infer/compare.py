@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 
 import torch
@@ -44,8 +45,8 @@ def tiled_difference(model: nn.Module, inputs: Tensor, core_px: int, halo: Halo)
             core = model(window)[..., core_rows, core_cols]
             whole_core = whole[(..., *tile.core.slices)]
             difference = float((core - whole_core).abs().max())
-            # not max(), which passes over a difference that is no number
-            largest = largest if difference <= largest else difference
+            # not max(), which passes over a difference that is no number; one that is none stays
+            largest = largest if difference <= largest or math.isnan(largest) else difference
             inside = tile.read.row > 0 and tile.read.col > 0
             interior += inside and tile.read.row_end < height and tile.read.col_end < width
     return Difference(largest, float(whole.abs().max()), interior)

@@ -13,7 +13,7 @@ from outsize.data.loader import num_cores
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
 from outsize.measure.facts import gather_facts
-from outsize.measure.machine import pick_device
+from outsize.measure.machine import look_at_machine, pick_device
 from outsize.plan.choose import choose_predict
 from outsize.plan.plan import Plan, Tiling
 from outsize.raster.read import SceneInfo
@@ -64,7 +64,7 @@ def make_ready(
     """Plan for a model and move it to its device."""
     device = pick_device(device_name)
     bf16 = wants_bf16(precision, device)
-    facts = gather_facts(model, len(card.bands), device=device, bf16=bf16)
+    facts = gather_facts(model, len(card.bands), look_at_machine(device), bf16=bf16)
     # the largest of either side: a long strip may have most pixels and yet the smaller windows
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
     plan = choose_predict(facts, limits, largest_px)
@@ -78,5 +78,7 @@ def stream_settings(plan: Plan, device: torch.device, bf16: bool) -> Settings:
 
 
 def wants_bf16(precision: str, device: torch.device) -> bool:
-    """Turn the job's precision into whether to compute in bf16."""
-    return precision == "bf16" or (precision == "auto" and device.type == "cuda")
+    """Turn the job's precision into whether to compute in bf16: of itself only where the GPU has units for it."""
+    if precision != "auto":
+        return precision == "bf16"
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)

@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from typing import Literal
+
 from torch import nn
 
-from outsize.measure.machine import look_at_machine
-from outsize.measure.memory import window_facts
+from outsize.measure.step import trace_step
 from outsize.measure.trace import example_shape, trace
-from outsize.plan.facts import Facts
+from outsize.plan.cost import StepCost
+from outsize.plan.facts import Facts, Machine, WindowFacts
+from outsize.plan.machines import Rates
+from outsize.plan.step import StepOp
 from outsize.tiles.halo import derive_halo
 
-_WINDOW_PX = 256  # side of the window that is looked at
+_SIDES_PX = (512, 1024)  # of the windows that are looked at: two tell what grows with their pixels
 
 
 def gather_facts(
-    model: nn.Module, in_channels: int, *, device: torch.device, bf16: bool, optimizer: str = "adamw"
+    model: nn.Module,
+    in_channels: int,
+    machine: Machine,
+    *,
+    bf16: bool,
+    rates: Rates | None = None,
+    op_s: Callable[[StepOp], float] | None = None,
 ) -> Facts:
-    """Look at the machine, derive the halo of the model and count the memory of one window."""
+    """Derive the halo of the model and count the memory and the time of windows on the machine."""
     halo = derive_halo(trace(model, example_shape(in_channels)))
-    side_px = -(-_WINDOW_PX // halo.stride_px) * halo.stride_px
-    window = window_facts(
-        model, in_channels, window_px=side_px, optimizer=optimizer, device=device, bf16=bf16
+    kind: Literal["cpu", "cuda"] = "cpu" if machine.device == "cpu" else "cuda"
+    sides_px = [-(-side_px // halo.stride_px) * halo.stride_px for side_px in _SIDES_PX]
+    small, large = (
+        trace_step(model, (1, in_channels, side_px, side_px), loss=None, bf16=bf16, device=kind)
+        for side_px in sides_px
     )
-    return Facts(look_at_machine(device), window, halo)
+    weights_bytes = sum(each.size_bytes for each in large.storages if each.role == "weight" and each.born < 0)
+    num_px = sides_px[1] ** 2
+    more_px = num_px - sides_px[0] ** 2
+    peaks = [StepCost(each).peak_bytes() for each in (small, large)]
+    bytes_per_px = (peaks[1] - peaks[0]) / more_px
+    fixed_s = s_per_px = None
+    if op_s is not None:
+        times = [sum(map(op_s, each.ops)) for each in (small, large)]
+        s_per_px = (times[1] - times[0]) / more_px
+        fixed_s = max(0.0, times[1] - s_per_px * num_px)
+    window = WindowFacts(
+        window_px=sides_px[1],
+        weights_bytes=weights_bytes,
+        fixed_bytes=max(0, int(peaks[1] - weights_bytes - bytes_per_px * num_px)),
+        predict_bytes_per_px=bytes_per_px,
+        predict_flops_per_px=sum(op.flops for op in large.ops) / num_px,
+        fixed_s=fixed_s,
+        predict_s_per_px=s_per_px,
+    )
+    return Facts(machine, window, halo, rates)

@@ -12,8 +12,9 @@ from torch import nn
 from outsize.errors import ModelError, explain
 from outsize.models.smp import PREFIX, build_smp
 from outsize.models.unet import UNet
+from outsize.models.wider_resnet import WiderResNet38
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"unet": UNet}
+MODELS: dict[str, Callable[..., nn.Module]] = {"unet": UNet, "wider_resnet38": WiderResNet38}
 
 
 def build_model(

@@ -1,4 +1,4 @@
-"""Chooses tile size and batch within a memory limit."""
+"""Chooses within a memory limit: tiles and their batch for prediction, the way to run a step for training."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from outsize.errors import PlanError, explain
 from outsize.job import LimitsSection
 from outsize.plan.facts import Facts, Machine
+from outsize.plan.ladder import Task, Way, choose
 from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.tiles.halo import Halo
 from outsize.units import format_bytes
@@ -23,14 +24,20 @@ _ENOUGH_PX = {
     "cuda": 1 << 23,
 }  # pixels at once that keep the device busy; more only costs memory
 # Share of the limit that a plan may fill: the rest is for what is not counted (convolution workspace, allocator gaps).
-_USABLE = {"cpu": 0.7, "cuda": 0.85}
+USABLE = {"cpu": 0.7, "cuda": 0.85}
 
 
-def choose_predict(known: Facts, limits: LimitsSection, scene_px: tuple[int, int]) -> Plan:
-    """Return the largest core that fits, and as many tiles at once as the device can use."""
+def choose_predict(
+    known: Facts, limits: LimitsSection, scene_px: tuple[int, int], *, resident_bytes: int = 0
+) -> Plan:
+    """Return the largest core that fits, and as many tiles at once as the device can use.
+
+    `resident_bytes` are there besides the weights: the optimizer's state during a training.
+    """
     kind, facts = known.machine.device.partition(":")[0], known.window
+    lasting_bytes = facts.weights_bytes + facts.fixed_bytes + resident_bytes
     limit_bytes = _limit_bytes(known.machine, limits)
-    budget_bytes = _USABLE[kind] * limit_bytes
+    budget_bytes = USABLE[kind] * limit_bytes
     tiling_of, why, exact = _tilings(known.halo, limits)
     rejected: list[Rejected] = []
     candidates = _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px)
@@ -38,15 +45,15 @@ def choose_predict(known: Facts, limits: LimitsSection, scene_px: tuple[int, int
         tiling = tiling_of(core_px)
         window_px = window_pixels(tiling, scene_px)
         one_bytes = facts.predict_bytes_per_px * window_px
-        if facts.weights_bytes + one_bytes > budget_bytes:
-            rejected.append(_too_large(f"core {core_px} px", facts.weights_bytes + one_bytes, budget_bytes))
+        if lasting_bytes + one_bytes > budget_bytes:
+            rejected.append(_too_large(f"core {core_px} px", lasting_bytes + one_bytes, budget_bytes))
             continue
-        fits = int((budget_bytes - facts.weights_bytes) // one_bytes)
+        fits = int((budget_bytes - lasting_bytes) // one_bytes)
         batch = max(1, min(fits, _ENOUGH_PX[kind] // window_px))
-        peak_bytes = int(facts.weights_bytes + one_bytes * batch)
+        peak_bytes = int(lasting_bytes + one_bytes * batch)
         reason = (
             f"core {core_px} px is the largest of those tried that fits {format_bytes(budget_bytes)} "
-            f"({_USABLE[kind]:.0%} of the limit {format_bytes(limit_bytes)}); {batch} tile(s) at once"
+            f"({USABLE[kind]:.0%} of the limit {format_bytes(limit_bytes)}); {batch} tile(s) at once"
         )
         return Plan(
             purpose="predict",
@@ -57,9 +64,10 @@ def choose_predict(known: Facts, limits: LimitsSection, scene_px: tuple[int, int
             why=(*why, reason),
             rejected=tuple(rejected),
             tiles=tiling,
+            step_s=facts.seconds(window_px * batch),
         )
     least_px = window_pixels(tiling_of(candidates[-1]), scene_px)
-    least_bytes = facts.weights_bytes + facts.predict_bytes_per_px * least_px
+    least_bytes = lasting_bytes + facts.predict_bytes_per_px * least_px
     smaller = (
         "take a smaller model" if limits.tile_px is None else "leave limits.tile_px out to have it planned"
     )
@@ -67,45 +75,52 @@ def choose_predict(known: Facts, limits: LimitsSection, scene_px: tuple[int, int
         explain(
             "no tile fits the memory limit",
             format_bytes(limit_bytes),
-            f"at least {format_bytes(least_bytes / _USABLE[kind])}",
+            f"at least {format_bytes(least_bytes / USABLE[kind])}",
             f"raise limits.gpu_memory (limits.host_memory on a CPU), or {smaller}",
         )
     )
 
 
-def choose_train(known: Facts, limits: LimitsSection, *, tile_px: int, batch: int) -> Plan:
-    """Return the plain plan where the asked batch of windows fits, or say what would."""
-    kind, facts = known.machine.device.partition(":")[0], known.window
+def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
+    """Return the plain plan where it fits, else the fastest way that does; or say what would be needed."""
+    kind = known.machine.device.partition(":")[0]
     limit_bytes = _limit_bytes(known.machine, limits)
-    budget_bytes = _USABLE[kind] * limit_bytes
-    fixed_bytes = facts.weights_bytes + facts.optimizer_bytes
-    one_bytes = facts.train_bytes_per_px * tile_px**2
-    peak_bytes = int(fixed_bytes + one_bytes * batch)
-    if peak_bytes > budget_bytes:
-        fits = int((budget_bytes - fixed_bytes) // one_bytes)
-        remedy = f"set train.batch = {fits}" if fits >= 1 else "set a smaller train.tile_px"
-        if fixed_bytes >= budget_bytes:
-            remedy = "take a smaller model"  # no window fits beside weights, gradients and optimizer
-        raise PlanError(
-            explain(
-                f"training {batch} windows of {tile_px} px does not fit",
-                f"{format_bytes(peak_bytes)} predicted",
-                f"at most {format_bytes(budget_bytes)} ({_USABLE[kind]:.0%} of the limit)",
-                f"{remedy}, or raise limits.gpu_memory (limits.host_memory on a CPU)",
-            )
+    budget_bytes = USABLE[kind] * limit_bytes
+    found = choose(
+        task, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=limits.allow_approximate
+    )
+    if isinstance(found, Plan):
+        return found
+    least = min(found, key=lambda way: way.peak_bytes)
+    raise PlanError(
+        explain(
+            f"training {task.batch} windows of {task.side_px} px does not fit",
+            f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
+            f"by {least.name}",
+            f"at most {format_bytes(budget_bytes)} ({USABLE[kind]:.0%} of the limit)",
+            f"{_remedy(known, task, found, budget_bytes)}, or raise limits.gpu_memory (limits.host_memory on a CPU)",
         )
-    reason = (
-        f"{batch} windows of {tile_px} px need {format_bytes(peak_bytes)} of {format_bytes(budget_bytes)} "
-        f"({_USABLE[kind]:.0%} of the limit): the plain step fits, nothing needs to be given up"
     )
-    return Plan(
-        purpose="train",
-        batch=batch,
-        limit_bytes=limit_bytes,
-        peak_bytes=peak_bytes,
-        exact=True,
-        why=(reason,),
-    )
+
+
+def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> str:
+    """Say what would fit: a smaller batch, a smaller window, or a way that is not exact."""
+    lasting_bytes = known.window.weights_bytes if known.train is None else known.train.weights_bytes
+    if lasting_bytes >= budget_bytes:
+        return "take a smaller model"  # no window fits beside weights, gradients and optimizer
+    one_bytes = (found[0].peak_bytes - lasting_bytes) / task.batch
+    fits = int((budget_bytes - lasting_bytes) // max(1, one_bytes))
+    remedy = f"set train.batch = {fits}" if fits else "set a smaller train.tile_px"
+    inexact = [way for way in found if way.inexact and way.peak_bytes <= budget_bytes]
+    if inexact:
+        fastest = min(inexact, key=lambda way: way.step_s)
+        remedy += f", or limits.allow_approximate = true for {fastest.name} ({fastest.inexact})"
+    return remedy
+
+
+def usable_bytes(machine: Machine, limits: LimitsSection) -> float:
+    """Return what a plan may fill: the usable share of the limit."""
+    return USABLE[machine.device.partition(":")[0]] * _limit_bytes(machine, limits)
 
 
 def window_pixels(tiling: Tiling, scene_px: tuple[int, int]) -> int:
@@ -189,9 +204,19 @@ def _evened(core_px: int, stride_px: int, length_px: int) -> int:
 
 
 def _limit_bytes(machine: Machine, limits: LimitsSection) -> int:
-    """Return the memory a plan may use: what the job says, or what the device has free."""
-    asked = limits.host_memory if machine.device == "cpu" else limits.gpu_memory
-    return min(asked, machine.free_bytes) if asked is not None else machine.free_bytes
+    """Return the memory a plan may use: what the job says, as far as it is free, or what the device has free."""
+    key = "host_memory" if machine.device == "cpu" else "gpu_memory"
+    asked: int | None = getattr(limits, key)
+    if asked is not None and asked > machine.memory_bytes:
+        raise PlanError(
+            explain(
+                f"limits.{key} is more than {machine.name} has",
+                format_bytes(asked),
+                f"at most {format_bytes(machine.memory_bytes)}",
+                "lower it, or leave it out to use what is free",
+            )
+        )
+    return machine.free_bytes if asked is None else min(asked, machine.free_bytes)
 
 
 def _too_large(what: str, need_bytes: float, budget_bytes: float) -> Rejected:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from outsize.tiles.halo import Halo
+
+if TYPE_CHECKING:
+    from outsize.plan.machines import Rates
 
 
 @dataclass(frozen=True)
@@ -22,14 +25,39 @@ class Machine:
 
 @dataclass(frozen=True)
 class WindowFacts:
-    """Memory of one window going through the model, as bytes that do not and bytes that do grow with it."""
+    """One window going through the model for prediction: what does not and what does grow with it."""
 
     window_px: int  # side of the window that was looked at
     weights_bytes: int  # parameters and buffers
+    fixed_bytes: int  # besides: copies of weights in another precision
     predict_bytes_per_px: float
-    train_bytes_per_px: float  # activations, their gradients and the loss
-    optimizer_bytes: int  # gradients and optimizer state
-    source: Literal["measured", "traced"]
+    predict_flops_per_px: float
+    fixed_s: float | None  # None: the rates of the machine are not known
+    predict_s_per_px: float | None
+
+    def peak_bytes(self, num_px: float) -> int:
+        """Return what windows of so many pixels need, weights included."""
+        return int(self.weights_bytes + self.fixed_bytes + self.predict_bytes_per_px * num_px)
+
+    def seconds(self, num_px: float) -> float | None:
+        """Return the time of windows of so many pixels at once."""
+        if self.fixed_s is None or self.predict_s_per_px is None:
+            return None
+        return self.fixed_s + self.predict_s_per_px * num_px
+
+
+@dataclass(frozen=True)
+class TrainFacts:
+    """One plain training step, summed up."""
+
+    batch: int
+    side_px: int
+    peak_bytes: int
+    saved_bytes: int  # what autograd keeps between forward and backward
+    weights_bytes: int  # with gradients and the optimizer's state
+    flops: int
+    moved_bytes: int
+    num_ops: int
 
 
 @dataclass(frozen=True)
@@ -39,6 +67,8 @@ class Facts:
     machine: Machine
     window: WindowFacts
     halo: Halo
+    rates: Rates | None = None
+    train: TrainFacts | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from outsize.plan.step import Key
 from outsize.tiles.halo import Halo, Reach
 
 
@@ -22,6 +23,24 @@ class Tiling:
         """The halo in the form that the grid takes."""
         rows, cols = (Reach(*pair) for pair in zip(self.halo_before_px, self.halo_after_px, strict=True))
         return Halo(rows, cols, self.stride_px)
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """What is made again on the way back instead of being kept."""
+
+    saved: tuple[Key, ...] = ()  # tensors, each made by cheap operations from others that are kept
+    blocks: tuple[str, ...] = ()  # modules that keep only what goes into them
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Modules that are compiled, each by itself. Dropout inside of them draws other numbers than it does plain."""
+
+    paths: tuple[str, ...]  # none lies in another
+    activation_budget: float | None = (
+        None  # share of what a block saves, 0 to 1; None: as the compiler does it
+    )
 
 
 @dataclass(frozen=True)
@@ -45,11 +64,12 @@ class Plan:
     rejected: tuple[Rejected, ...] = ()
     tiles: Tiling | None = None
     micro_batches: int | None = None
-    recompute: None = None
+    recompute: Recompute | None = None
     swap: None = None
     pipeline: None = None
     replicate: None = None
-    compile: None = None
+    compile: Compile | None = None
+    step_s: float | None = None  # predicted, for one batch
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -62,5 +82,13 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
     if tiles is not None:
         pairs = {key: tuple(tiles[key]) for key in ("halo_before_px", "halo_after_px")}
         tiles = Tiling(**{**tiles, **pairs})
+    recompute = tree["recompute"]
+    if recompute is not None:
+        keys = tuple((path, call, ordinal) for path, call, ordinal in recompute["saved"])
+        recompute = Recompute(keys, tuple(recompute["blocks"]))
+    compiled = tree["compile"]
+    if compiled is not None:
+        compiled = Compile(tuple(compiled["paths"]), compiled["activation_budget"])
     rejected = tuple(Rejected(**item) for item in tree["rejected"])
-    return Plan(**{**tree, "tiles": tiles, "rejected": rejected, "why": tuple(tree["why"])})
+    strategies = {"tiles": tiles, "recompute": recompute, "compile": compiled}
+    return Plan(**{**tree, **strategies, "rejected": rejected, "why": tuple(tree["why"])})

@@ -19,21 +19,38 @@ _MODE_DTYPES = {"1": "uint8", "L": "uint8", "LA": "uint8", "P": "uint8", "RGB": 
 _MODE_DTYPES |= {"I;16": "uint16", "I;16B": "uint16", "I;16L": "uint16"}
 
 
+def has_picture_name(path: Path) -> bool:
+    """Say whether a file is named as a PNG or JPEG picture."""
+    return path.suffix.lower() in (".png", ".jpg", ".jpeg")
+
+
 def is_picture(path: Path) -> bool:
     """Say whether a file is a PNG or JPEG picture, by its first bytes and not by its name."""
     with path.open("rb", buffering=0) as file:
         return file.read(8).startswith((_PNG, _JPEG))
 
 
-def describe_picture(path: Path) -> tuple[int, int, int, str, bool, float | None]:
-    """Return height, width, number of bands without alpha, dtype, whether there is alpha, and nodata."""
-    with _open(path) as image:
-        mode = image.mode
+class Picture:
+    """An open PNG or JPEG; its head is read once, however much is asked of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._image = _open(path)
+
+    def __enter__(self) -> Picture:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._image.close()
+
+    def describe(self) -> tuple[int, int, int, str, bool, float | None]:
+        """Return height, width, number of bands without alpha, dtype, whether there is alpha, and nodata."""
+        image, mode = self._image, self._image.mode
         if mode not in _MODE_DTYPES or _is_deep_colour(image):
             found = "16 bits per channel" if mode in _MODE_DTYPES else f"a picture of mode {mode}"
             raise DataError(
                 explain(
-                    f"{path} cannot be read as a picture",
+                    f"{self.path} cannot be read as a picture",
                     found,
                     "grey (8 or 16 bit), indexed, RGB or RGBA",
                     "convert it to a GeoTIFF (gdal_translate)",
@@ -44,57 +61,38 @@ def describe_picture(path: Path) -> tuple[int, int, int, str, bool, float | None
         nodata = float(clear) if isinstance(clear, int) and len(bands) == 1 else None
         return image.height, image.width, len(bands), _MODE_DTYPES[mode], mode in ("LA", "RGBA"), nodata
 
-
-def decode_picture(path: Path) -> NDArray[Any]:
-    """Decode the whole picture to (bands, rows, columns); an alpha channel comes last.
-
-    An indexed picture gives its indexes, not its colours: label pictures store class ids this way.
-    """
-    import numpy as np
-
-    with _open(path) as image:
-        dtype = _MODE_DTYPES[image.mode]
+    def load(self) -> None:
+        """Decode it, to see whether it is whole."""
         try:
-            pixels = np.asarray(image)
+            self._image.load()
         except (OSError, SyntaxError, ValueError) as error:
-            raise _broken(path, error) from error
-    pixels = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
-    return np.ascontiguousarray(pixels, dtype=dtype)
+            raise DataError(
+                explain(
+                    f"{self.path} cannot be decoded", error, "a complete picture", "copy or export it again"
+                )
+            ) from error
 
+    def decode(self) -> NDArray[Any]:
+        """Decode all of it to (bands, rows, columns); an alpha channel comes last.
 
-def count_values(path: Path) -> NDArray[Any]:
-    """Decode an 8-bit picture and count its values: (bands, 256). Quicker than an array of its pixels."""
-    with _open(path) as image:
-        _load(image, path)
-        return _histogram(image)
+        An indexed picture gives its indexes, not its colours: label pictures store class ids this way.
+        """
+        import numpy as np
 
+        self.load()
+        pixels = np.asarray(self._image)
+        pixels = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
+        return np.ascontiguousarray(pixels, dtype=_MODE_DTYPES[self._image.mode])
 
-def check_picture(path: Path) -> None:
-    """Decode a picture to see whether it is whole."""
-    with _open(path) as image:
-        _load(image, path)
+    def count_values(self) -> NDArray[Any]:
+        """Decode an 8-bit picture and count its values: (bands, 256). Quicker than an array of its pixels."""
+        import numpy as np
 
-
-def _load(image: Image, path: Path) -> None:
-    try:
-        image.load()
-    except (OSError, SyntaxError, ValueError) as error:
-        raise _broken(path, error) from error
-
-
-def _histogram(image: Image) -> NDArray[Any]:
-    import numpy as np
-
-    counts = np.array(image.histogram(), np.int64).reshape(-1, 256)
-    if image.mode == "1":  # Pillow holds 255 where an array of it holds 1
-        counts[:, 1], counts[:, 255] = counts[:, 255], 0
-    return counts
-
-
-def _broken(path: Path, error: Exception) -> DataError:
-    return DataError(
-        explain(f"{path} cannot be decoded", error, "a complete picture", "copy or export it again")
-    )
+        self.load()
+        counts = np.array(self._image.histogram(), np.int64).reshape(-1, 256)
+        if self._image.mode == "1":  # Pillow holds 255 where an array of it holds 1
+            counts[:, 1], counts[:, 255] = counts[:, 255], 0
+        return counts
 
 
 def _open(path: Path) -> Image:

@@ -149,7 +149,8 @@ class SceneReader:
     def _copy_picture(self, inside: Window, part: NDArray[Any], part_valid: NDArray[np.bool_]) -> None:
         with self._lock:
             if self._picture is None:
-                self._picture = picture.decode_picture(self.info.path)
+                with picture.Picture(self.info.path) as opened:
+                    self._picture = opened.decode()
             whole = self._picture
         rows, cols = inside.slices
         part[...] = whole[: self.info.num_bands, rows, cols]

@@ -75,7 +75,8 @@ def describe(path: Path | str, *, allow_references: bool = False, alpha_is_data:
     path = Path(path)
     _refuse_no_file(path)
     if picture.is_picture(path):
-        return _describe_picture(path)
+        with picture.Picture(path) as opened:
+            return describe_picture(opened)
     if allow_references:
         return _describe_raster(path, name, None, alpha_is_data)
     safety.refuse_references(path)
@@ -100,8 +101,10 @@ def _refuse_no_file(path: Path) -> None:
     raise DataError(explain(f"{path} cannot be read", found, "an image file", remedy))
 
 
-def _describe_picture(path: Path) -> SceneInfo:
-    height, width, num_bands, dtype, has_alpha, nodata = picture.describe_picture(path)
+def describe_picture(opened: picture.Picture) -> SceneInfo:
+    """Say what an open picture is."""
+    height, width, num_bands, dtype, has_alpha, nodata = opened.describe()
+    path = opened.path
     safety.refuse_bomb(path, height, width)
     names = ("",) * num_bands
     size, alpha = (height, width), num_bands + 1 if has_alpha else None

@@ -102,6 +102,7 @@ def show_plan(story: Story) -> Markup | None:
                         "expected peak",
                         f"{format_bytes(plan['peak_bytes'])} of {format_bytes(plan['limit_bytes'])}",
                     ),
+                    ("expected time", format_seconds(plan["step_s"]) if plan.get("step_s") else None),
                     ("answer", "exact" if plan["exact"] else "approximate"),
                     ("core", f"{tiles['core_px']} px" if tiles else None),
                     ("halo", _halo(tiles) if tiles else None),
@@ -122,8 +123,15 @@ def _halo(tiles: dict[str, Any]) -> str:
 
 
 def _settings(plan: dict[str, Any]) -> list[tuple[str, Part]]:
-    names = ("micro_batches", "recompute", "swap", "pipeline", "replicate", "compile")
-    return [(name.replace("_", " "), str(plan[name])) for name in names if plan.get(name) is not None]
+    names = ("micro_batches", "swap", "pipeline", "replicate", "compile")
+    found: list[tuple[str, Part]] = [
+        (name.replace("_", " "), str(plan[name])) for name in names if plan.get(name) is not None
+    ]
+    recompute = plan.get("recompute")
+    if recompute is not None:
+        counts = [(len(recompute["saved"]), "saved tensor"), (len(recompute["blocks"]), "block")]
+        found.append(("computed again", ", ".join(_counted(num, what) for num, what in counts if num)))
+    return found
 
 
 def _proof(verified: dict[str, Any]) -> Markup | None:

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.plan.plan import Plan
+from outsize.strategies.across import refuse_norms_across
+from outsize.strategies.compiled import compiled
+from outsize.strategies.micro import micro_batched
+from outsize.strategies.recompute import Tell, recomputing
+from outsize.strategies.step import LossTerms, Step, Terms
+from outsize.strategies.tiled import tiled
 
-Terms = Mapping[str, Tensor]
-LossTerms = Callable[[nn.Module, Batch], Terms]  # each term a sum; the step divides it by its total
+__all__ = ["LossTerms", "Step", "Terms", "compose"]
 
-
-class Step(Protocol):
-    """Batch in, gradients added, this part's share of each loss term out.
-
-    `last` says that no further part of the same optimizer step follows: only then may replicas synchronise.
-    """
-
-    def __call__(self, batch: Batch, *, last: bool) -> Terms:
-        """Run one part of an optimizer step."""
+Forward = Callable[[], AbstractContextManager[object]]  # what one forward pass runs in
 
 
-def compose(model: nn.Module, loss_terms: LossTerms, plan: Plan, *, bf16: bool) -> Step:  # noqa: ARG001
-    """Return the step that carries the plan out.
+def compose(
+    model: nn.Module, loss_terms: LossTerms, plan: Plan, *, bf16: bool, tell: Tell = warnings.warn
+) -> Step:
+    """Return the step that carries the plan out; what cannot be done as planned it will `tell`.
 
     From the layers outward: stages, compile, replicas, run the stages, saved-tensor hooks, tiles, micro-batches.
     Each is one line here and a no-op where the plan has no setting for it. Gradients are summed, never averaged.
     """
-    return _plain(model, loss_terms, bf16=bf16)
+    forward: Forward = recomputing(model, plan.recompute, tell) if plan.recompute is not None else nullcontext
+    forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
+    step = _plain(model, loss_terms, forward, bf16=bf16)
+    step = tiled(step, plan.tiles) if plan.tiles is not None else step
+    step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
+    return refuse_norms_across(step, model, plan) if plan.exact else step
 
 
-def _plain(model: nn.Module, loss_terms: LossTerms, *, bf16: bool) -> Step:
+def _plain(model: nn.Module, loss_terms: LossTerms, forward: Forward, *, bf16: bool) -> Step:
     def step(batch: Batch, *, last: bool) -> Terms:  # noqa: ARG001 - replicas will want to know
-        with torch.autocast(batch.images.device.type, torch.bfloat16, enabled=bf16):
+        narrow = torch.autocast(batch.images.device.type, torch.bfloat16) if bf16 else nullcontext()
+        with narrow, forward():
             sums = loss_terms(model, batch)
         shares = {name: value / batch.totals[name] for name, value in sums.items()}
         torch.stack(list(shares.values())).sum().backward()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from outsize.data.statistics import BandStatistics
 from outsize.losses import Weights
@@ -20,7 +20,17 @@ class Task:
 
     make_loss_terms: Callable[[str, BandStatistics, Weights], LossTerms]
     count_terms: Callable[[str, Tensor, Weights], dict[str, float]]
+    loss_on_shapes: Callable[[str], Callable[[nn.Module, Tensor], Tensor]]
+    is_local: Callable[[str], bool]
     decode: Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
 
 
-TASKS: dict[str, Task] = {"segment": Task(segment.make_loss_terms, segment.count_terms, segment.decode)}
+TASKS: dict[str, Task] = {
+    "segment": Task(
+        segment.make_loss_terms,
+        segment.count_terms,
+        segment.loss_on_shapes,
+        segment.is_local,
+        segment.decode,
+    )
+}

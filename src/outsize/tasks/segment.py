@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,6 +31,28 @@ def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weight
         return {name: loss.sum(logits, batch.labels) for name, loss in losses.items()}
 
     return loss_terms
+
+
+def loss_on_shapes(loss_names: str) -> Callable[[nn.Module, Tensor], Tensor]:
+    """Return a loss that takes the memory of the real one, for a model and a batch that are shapes alone.
+
+    What is kept between steps must not be touched: it would be kept as a shape.
+    """
+    losses = named_losses(loss_names)
+
+    def loss(model: nn.Module, images: Tensor) -> Tensor:
+        valid = torch.ones(images.shape[:1] + images.shape[2:], dtype=torch.bool)
+        labels = torch.zeros(valid.shape, dtype=torch.uint8)
+        inputs = torch.where(valid[:, None], (images.to(torch.float32) - 0.5) * 2.0, 0.0)
+        logits = model(inputs.contiguous(memory_format=torch.channels_last))
+        return torch.stack([each.sum(logits, labels) for each in losses.values()]).sum()
+
+    return loss
+
+
+def is_local(loss_names: str) -> bool:
+    """Say whether each pixel's part of the losses depends on that pixel alone."""
+    return all(loss.local for loss in named_losses(loss_names).values())
 
 
 def count_terms(loss_names: str, labels: Tensor, weights: Weights = None) -> dict[str, float]:

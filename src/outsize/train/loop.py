@@ -85,9 +85,9 @@ def fit(
             position = _run_epoch(model, step, optimizer, recipe, hooks, position)
             position = _close_epoch(model, recipe, hooks, position)
             hooks.save_state(state_tensors(optimizer), asdict(position))
-        if position.stopped:
-            break
-        position = replace(position, phase=number + 1, epoch=0, step=0)
+        # stopping early ends a phase, not those after it
+        stopped = position.stopped and number == len(recipe.phases) - 1
+        position = replace(position, phase=number + 1, epoch=0, step=0, stopped=stopped)
     return position
 
 
@@ -111,9 +111,9 @@ def _run_epoch(
             group["lr"] = lr
         # dropout depends on seed and step alone, so a resumed or repeated step draws the same
         torch.manual_seed((recipe.seed << 32) ^ position.total_steps)
-        optimizer.zero_grad(set_to_none=True)
         terms = step(batch, last=True)
         optimizer.step()
+        optimizer.zero_grad(set_to_none=True)  # now, not before the next: validation has no room for them
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
         # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too
         began_s, ended_s = ended_s, time.perf_counter()
@@ -157,7 +157,8 @@ def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Posit
         best_epoch=position.total_epochs if better else position.best_epoch,
     )
     patience = recipe.early_stop_epochs
-    if patience is not None and position.total_epochs - ended.best_epoch >= patience:
+    began = position.total_epochs - position.epoch  # of the phase: each has its own patience
+    if patience is not None and position.total_epochs - max(ended.best_epoch, began) >= patience:
         ended = replace(ended, stopped=True)
     hooks.log({"kind": "epoch", **_where(ended), **scores, "validate_s": validate_s})
     hooks.save_epoch(ended, better)

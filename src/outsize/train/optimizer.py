@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,14 @@ def make_optimizer(
     model: nn.Module, name: str, *, lr: float, momentum: float, weight_decay: float
 ) -> torch.optim.Optimizer:
     """Build the optimizer of a phase over the parameters that train."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return optimizer_of(trained, name, lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+
+def optimizer_of(
+    parameters: Iterable[nn.Parameter], name: str, *, lr: float, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Build an optimizer by name."""
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
     return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)

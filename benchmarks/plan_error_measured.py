@@ -1,0 +1,220 @@
+"""Runs the steps of plan_error.py and measures them: peak memory and what it consists of, time, time by operation."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from outsize.data.batch import Batch
+from outsize.data.statistics import BandStatistics
+from outsize.measure.memory import LiveBytes
+from outsize.measure.step import BLOCK_BYTES, likeliest
+from outsize.plan.plan import Plan, Recompute
+from outsize.strategies.compose import Terms, compose
+from outsize.tasks.segment import count_terms, make_loss_terms
+from outsize.train.optimizer import optimizer_of
+
+BANDS, CLASSES, LOSS = 4, 6, "cross_entropy"
+MIB, NUM_WARM, NUM_TIMED = 2**20, 2, 5
+CLASSES_OF_OPS = ("forward arithmetic", "backward arithmetic", "rest")
+ADAMW = partial(optimizer_of, name="adamw", lr=1e-4, momentum=0.0, weight_decay=1e-2)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network by name, with its options."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one tracing serves."""
+
+    network: Network
+    side_px: int
+    batch: int
+    bf16: bool
+    training: bool
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A peak, and what it consists of: there before the step, held when forward has ended, and on top of that."""
+
+    peak_bytes: int
+    resident_bytes: int
+    turn_bytes: int
+    note: str = ""
+
+    def as_mib(self) -> dict[str, float]:
+        held_bytes = max(0, self.turn_bytes - self.resident_bytes)
+        rest_bytes = self.peak_bytes - self.resident_bytes - held_bytes
+        sizes = {"resident": self.resident_bytes, "held by forward": held_bytes, "rest": rest_bytes}
+        return {name: round(size / MIB, 2) for name, size in sizes.items()}
+
+
+@dataclass
+class Ready:
+    """A step that can be run again and again, and what it leaves to be seen."""
+
+    run: Callable[[], object]
+    resident: list[Tensor]
+    at_turn: Callable[[], object] = lambda: None  # called when forward has ended
+    told: list[str] = field(default_factory=list)
+
+
+def make_ready(model: nn.Module, case: Case, recompute: Recompute | None, device: torch.device) -> Ready:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(case.batch, BANDS, case.side_px, case.side_px, generator=generator)
+    model.train(case.training)
+    weights = [*model.parameters(), *model.buffers()]
+    if not case.training:
+        images = images.to(device).contiguous(memory_format=torch.channels_last)
+        return Ready(partial(_predict_once, model, images, case.bf16), [*weights, images])
+    shape = (case.batch, case.side_px, case.side_px)
+    labels = torch.randint(0, CLASSES, shape, generator=generator, dtype=torch.uint8)
+    valid = torch.ones(shape, dtype=torch.bool)
+    batch = Batch(images, valid, labels, count_terms(LOSS, labels)).to(device)
+    terms = make_loss_terms(LOSS, BandStatistics((0.0,) * BANDS, (1.0,) * BANDS))
+    plan = Plan(
+        purpose="train",
+        batch=case.batch,
+        limit_bytes=1,
+        peak_bytes=1,
+        exact=True,
+        why=(),
+        recompute=recompute,
+    )
+
+    told: list[str] = []
+
+    def marked(model: nn.Module, batch: Batch) -> Terms:
+        found = terms(model, batch)
+        ready.at_turn()
+        return found
+
+    step = compose(model, marked, plan, bf16=case.bf16, tell=told.append)
+    optimizer = ADAMW(model.parameters())
+
+    def run() -> None:
+        step(batch, last=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    ready = Ready(run, [*weights, batch.images, batch.valid, batch.labels], told=told)
+    for _ in range(NUM_WARM):
+        run()
+    ready.resident += [each for entries in optimizer.state.values() for each in entries.values()]
+    return ready
+
+
+def _predict_once(model: nn.Module, images: Tensor, bf16: bool) -> None:
+    with torch.no_grad():
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16):
+            output = model(images)
+        likeliest(output)
+
+
+def peak_on_cpu(ready: Ready) -> Parts:
+    storages = {id(each): each for each in (tensor.untyped_storage() for tensor in ready.resident)}
+    resident_bytes = sum(-(-each.nbytes() // BLOCK_BYTES) * BLOCK_BYTES for each in storages.values())
+    turn_bytes = [0]
+    with LiveBytes(BLOCK_BYTES) as live:
+        ready.at_turn = lambda: turn_bytes.append(live.now_bytes)
+        ready.run()
+    return Parts(resident_bytes + live.peak_bytes, resident_bytes, resident_bytes + turn_bytes[-1])
+
+
+def peak_on_cuda(ready: Ready, before_bytes: int, device: torch.device) -> Parts:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    resident_bytes = torch.cuda.memory_allocated(device)
+    turn_bytes = [resident_bytes]
+    ready.at_turn = lambda: turn_bytes.append(torch.cuda.memory_allocated(device))
+    ready.run()
+    peak_bytes = torch.cuda.max_memory_allocated(device)
+    reserved_bytes = torch.cuda.max_memory_reserved(device)
+    with torch.autograd.set_multithreading_enabled(False), _Workspace(device) as workspace:
+        ready.run()
+    note = f"{workspace.note()}; reserved {reserved_bytes / MIB:.0f} MiB"
+    return Parts(
+        peak_bytes - before_bytes, resident_bytes - before_bytes, turn_bytes[-1] - before_bytes, note
+    )
+
+
+class _Workspace(TorchDispatchMode):
+    """Sees what each operation takes and gives back before it ends: workspace of cuDNN, which no shape tells."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._device = device
+        self.fullest = (0, "nothing", 0)  # bytes at the peak, operation, workspace
+        self.largest = (0, "nothing")
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        before_bytes = torch.cuda.memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        result = func(*args, **(kwargs or {}))
+        peak_bytes = torch.cuda.max_memory_allocated(self._device)
+        extra_bytes = peak_bytes - max(before_bytes, torch.cuda.memory_allocated(self._device))
+        kind = func.overloadpacket.__name__
+        self.fullest = max(self.fullest, (peak_bytes, kind, extra_bytes))
+        self.largest = max(self.largest, (extra_bytes, kind))
+        return result
+
+    def note(self) -> str:
+        (_, kind, extra_bytes), (most_bytes, most_kind) = self.fullest, self.largest
+        largest = f"largest {most_bytes / MIB:.1f} MiB in {most_kind}"
+        return f"at {kind}, workspace {extra_bytes / MIB:.1f} MiB there; {largest}"
+
+
+def step_seconds(run: Callable[[], object], device: torch.device) -> float:
+    """Return the median time of a step; on a GPU steps follow one another without a pause."""
+    if device.type != "cuda":
+        start_s = time.perf_counter()
+        run()
+        return time.perf_counter() - start_s
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(NUM_TIMED + 1)]
+    events[0].record()
+    for event in events[1:]:
+        run()
+        event.record()
+    torch.cuda.synchronize(device)
+    return float(statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))) / 1e3
+
+
+def profiled_seconds(run: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """Return the time that one step's kernels take, by class of operation."""
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
+    with profile(activities=activities) as seen:
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    found = dict.fromkeys(CLASSES_OF_OPS, 0.0)
+    for event in seen.key_averages():
+        if event.device_type.name != "CPU":
+            continue  # a kernel, whose time its operation has already
+        micros = event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
+        if device.type == "cuda" or event.key.startswith("aten::"):
+            name = event.key.lower()
+            arithmetic = "conv" in name or name in ("aten::mm", "aten::addmm", "aten::bmm")
+            found[CLASSES_OF_OPS["backward" in name] if arithmetic else CLASSES_OF_OPS[2]] += micros / 1e6
+    return found

@@ -1,0 +1,108 @@
+"""What else a plan can tell: how a huge image could be cut, and what to ask a cluster for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from outsize.commands.planning import train_task
+from outsize.job import Job
+from outsize.plan.choose import USABLE, usable_bytes
+from outsize.plan.cost import StepCost
+from outsize.plan.request import Request, Work, make_request
+from outsize.plan.tilings import Cut, list_cuts
+
+if TYPE_CHECKING:
+    from outsize.commands.preparing import Planned
+
+Cuts = tuple[
+    str, list[Cut], tuple[int, int], int
+]  # of what, the ways, its height and width, the planned core
+
+
+def cuts_of(job: Job, planned: Planned) -> Iterator[Cuts]:
+    """Yield the ways to cut the largest scene for prediction, and a training window, where they do not fit whole."""
+    scene_px, tiles = _largest_px(planned), planned.predict_plan.tiles
+    if tiles is not None and max(scene_px) > tiles.core_px:
+        yield "prediction", _predict_cuts(job, planned, scene_px, tiles.core_px), scene_px, tiles.core_px
+    tiles = planned.train_plan.tiles
+    if tiles is not None:
+        window_px = job.train.tile_px, job.train.tile_px
+        # what else the plan does is in its own peak, and only there
+        peak_bytes = planned.train_plan.peak_bytes
+        cuts = [
+            replace(cut, peak_bytes=peak_bytes, fits=True) if cut.tiling.core_px == tiles.core_px else cut
+            for cut in _train_cuts(job, planned, window_px, tiles.core_px)
+        ]
+        yield "a training step", cuts, window_px, tiles.core_px
+
+
+def _predict_cuts(job: Job, planned: Planned, scene_px: tuple[int, int], core_px: int) -> list[Cut]:
+    facts = planned.facts
+    window = facts.window
+    return list_cuts(
+        scene_px,
+        facts.halo,
+        peak_of=lambda px: window.peak_bytes(px[0] * px[1]),
+        seconds_of=lambda px: window.seconds(px[0] * px[1]),
+        budget_bytes=usable_bytes(facts.machine, job.limits),
+        planned_px=core_px,
+    )
+
+
+def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px: int) -> list[Cut]:
+    """Two steps tell what grows with the pixels; large ones, in which weights and optimizer are not the most."""
+    facts = planned.facts
+    task = train_task(job, planned.model, len(planned.bands), facts, planned.where)
+    sides_px = [facts.halo.stride_px * num for num in (64, 128)]
+    peaks, times = [], []
+    for side_px in sides_px:
+        step = task.step_of(1, side_px)
+        peaks.append(StepCost(step).peak_bytes())
+        times.append(sum(map(task.op_s, step.ops)))
+    num_px = sides_px[1] ** 2 - sides_px[0] ** 2
+    bytes_per_px, s_per_px = (peaks[1] - peaks[0]) / num_px, (times[1] - times[0]) / num_px
+
+    def beyond_px(px: tuple[int, int]) -> int:
+        return px[0] * px[1] - sides_px[1] ** 2
+
+    return list_cuts(
+        window_px,
+        facts.halo,
+        peak_of=lambda px: int(peaks[1] + bytes_per_px * beyond_px(px)),
+        seconds_of=lambda px: times[1] + s_per_px * beyond_px(px),
+        budget_bytes=usable_bytes(facts.machine, job.limits),
+        planned_px=core_px,
+    )
+
+
+def request_for(job: Job, planned: Planned) -> Request:
+    """Say what to ask for, so that the training of a job and the prediction of its test scenes run to their end."""
+    section = job.train
+    held = {split: sum(scene.image.num_px for scene in scenes) for split, scenes in planned.splits.items()}
+    per_epoch = section.samples_per_epoch or max(1, round(held["train"] / section.tile_px**2))
+    num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
+    num_classes = len(job.data.classes) if job.predict.probabilities else 0
+    work = Work(
+        num_steps=num_epochs * -(-per_epoch // section.batch),
+        num_epochs=num_epochs,
+        validated_px=held["val"] or held["train"],
+        predicted_px=held["test"],
+        bytes_per_px=1 + job.predict.confidence + num_classes,
+        num_workers=section.workers,
+        batch_bytes=section.batch * section.tile_px**2 * (4 * len(planned.bands) + 2),
+    )
+    return make_request(
+        planned.train_plan,
+        planned.predict_plan,
+        planned.facts,
+        work,
+        num_gpus=0 if planned.where.kind == "cpu" else planned.where.num_gpus,
+        usable=USABLE[planned.where.kind],
+    )
+
+
+def _largest_px(planned: Planned) -> tuple[int, int]:
+    images = [scene.image for _, held in planned.splits.items() for scene in held]
+    return max(image.height for image in images), max(image.width for image in images)

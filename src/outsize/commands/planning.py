@@ -1,0 +1,124 @@
+"""What `plan`, `train` and `predict` decide by: a machine, here or named, and the facts of a model on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Literal
+
+from outsize.job import Job
+from outsize.plan.facts import Facts, Machine
+from outsize.plan.machines import Rates, find_machine, op_seconds
+from outsize.plan.plan import Plan
+from outsize.plan.step import StepFacts
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from outsize.plan.ladder import Task
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where a job is to run."""
+
+    machine: Machine
+    rates: Rates
+    bf16: bool
+    num_gpus: int = 1
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """What computes."""
+        return "cpu" if self.machine.device == "cpu" else "cuda"
+
+    @property
+    def tf32(self) -> bool:
+        """Whether float32 is multiplied in TF32, as torch does in convolutions where the GPU can."""
+        return self.rates.tf32_flops_per_s is not None
+
+
+def situation_here(device: torch.device, precision: str) -> Situation:
+    """Look at the machine at hand; its rates are measured the first time."""
+    from outsize.infer.ready import wants_bf16
+    from outsize.measure.bandwidth import machine_rates
+    from outsize.measure.machine import look_at_machine
+
+    return Situation(look_at_machine(device), machine_rates(device), wants_bf16(precision, device))
+
+
+def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
+    """Look a machine up that need not be here."""
+    spec = find_machine(name)
+    has_bf16 = spec.rates.bf16_flops_per_s is not None
+    bf16 = precision == "bf16" or (precision == "auto" and has_bf16)
+    return Situation(spec.as_machine(num_gpus), spec.rates, bf16, num_gpus)
+
+
+def make_plans(
+    job: Job, model: nn.Module, num_bands: int, facts: Facts, scene_px: tuple[int, int], where: Situation
+) -> tuple[Facts, Plan, Plan]:
+    """Plan training and prediction; prediction runs beside the optimizer's state, for validation needs it too."""
+    from outsize.plan.choose import choose_predict, choose_train
+    from outsize.plan.cost import summary
+
+    task = train_task(job, model, num_bands, facts, where)
+    step = task.step_of(task.batch, task.side_px)
+    known = replace(facts, train=summary(step, task.batch, task.side_px))
+    resident_bytes = sum(
+        each.size_bytes for each in step.storages if each.role == "optimizer" and each.born < 0
+    )
+    return (
+        known,
+        choose_train(known, job.limits, task),
+        choose_predict(known, job.limits, scene_px, resident_bytes=resident_bytes),
+    )
+
+
+def facts_on(model: nn.Module, num_bands: int, where: Situation) -> Facts:
+    """Gather the facts of a model on a machine."""
+    from outsize.measure.facts import gather_facts
+
+    op_s = partial(op_seconds, rates=where.rates, tf32=where.tf32)
+    return gather_facts(model, num_bands, where.machine, bf16=where.bf16, rates=where.rates, op_s=op_s)
+
+
+def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> Task:
+    """Describe the training step of a job to the planner; GPUs share its batch."""
+    from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
+    from outsize.measure.step import trace_step
+    from outsize.plan.ladder import Task
+    from outsize.tasks import TASKS
+    from outsize.train.optimizer import optimizer_of
+
+    section, task = job.train, TASKS[job.task]
+    make_optimizer = partial(
+        optimizer_of,
+        name=section.optimizer,
+        lr=section.lr,
+        momentum=section.momentum,
+        weight_decay=section.weight_decay,
+    )
+
+    @lru_cache(maxsize=32)
+    def step_of(num_samples: int, side_px: int) -> StepFacts:
+        return trace_step(
+            model,
+            (num_samples, num_bands, side_px, side_px),
+            loss=task.loss_on_shapes(section.loss),
+            optimizer=make_optimizer,
+            bf16=where.bf16,
+            device=where.kind,
+        )
+
+    not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
+    return Task(
+        batch=-(-section.batch // where.num_gpus),
+        side_px=section.tile_px,
+        step_of=step_of,
+        op_s=partial(op_seconds, rates=where.rates, tf32=where.tf32),
+        halo=facts.halo,
+        across_samples=first_norm(model, OVER_SAMPLES),
+        across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
+    )

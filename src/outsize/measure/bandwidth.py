@@ -1,0 +1,287 @@
+"""Measures once what this machine does in a second, and remembers it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from outsize.plan.machines import GIB, Precision, Rates
+
+BUDGET_S = 4.0  # of timed work; loading of CUDA's libraries comes on top the first time
+_LONG_ENOUGH_S = 0.01  # between two looks at the clock: starting a kernel is then lost in it
+_DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was seen, and on what: rates are those of the fastest quarter of the runs."""
+
+    fingerprint: str
+    device: str
+    driver: str
+    torch: str
+    matmul_flops_per_s: dict[str, float]  # by precision
+    conv_flops_per_s: dict[str, float]
+    memory_bytes_per_s: float
+    to_device_bytes_per_s: float | None
+    to_host_bytes_per_s: float | None
+    took_s: float
+
+    def rates(self) -> Rates:
+        """Return the form that a plan is made from; for each precision the better of both kinds of arithmetic."""
+        best = {
+            precision: max(rate, self.conv_flops_per_s[precision])
+            for precision, rate in self.matmul_flops_per_s.items()
+        }
+        return Rates(
+            fp32_flops_per_s=best["fp32"],
+            tf32_flops_per_s=best.get("tf32"),
+            fp16_flops_per_s=best.get("fp16"),
+            bf16_flops_per_s=best.get("bf16"),
+            memory_bytes_per_s=self.memory_bytes_per_s,
+            to_device_bytes_per_s=self.to_device_bytes_per_s,
+            to_host_bytes_per_s=self.to_host_bytes_per_s,
+            crowded_bytes_per_s=None,  # other GPUs may be at work for others
+            origin="measured",
+        )
+
+
+def machine_rates(device: torch.device, *, folder: Path | None = None) -> Rates:
+    """Return the rates of a device: remembered ones, or measured now and remembered."""
+    return recall_or_measure(device, folder=folder).rates()
+
+
+def recall_or_measure(
+    device: torch.device, *, folder: Path | None = None, budget_s: float = BUDGET_S
+) -> Measured:
+    """Return what was remembered of this very device, driver and torch, or measure; a broken file is made anew."""
+    folder = cache_folder() if folder is None else folder
+    fingerprint = _fingerprint(device)
+    if folder is None:
+        return measure(device, budget_s=budget_s)
+    path = folder / f"machine-{fingerprint}.json"
+    known = _recall(path, fingerprint)
+    if known is not None:
+        return known
+    measured = measure(device, budget_s=budget_s)
+    _remember(path, measured)
+    return measured
+
+
+def cache_folder() -> Path | None:
+    """Return the folder that outlives runs, or None where a user has none."""
+    asked = os.environ.get("XDG_CACHE_HOME", "")
+    if asked and Path(asked).is_absolute():  # a relative one is to be ignored, says the XDG specification
+        return Path(asked) / "outsize"
+    try:
+        return Path.home() / ".cache" / "outsize"
+    except RuntimeError:  # no such user in the container
+        return None
+
+
+def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
+    """Time matrix products, convolutions, copies in memory and copies over the link on random numbers."""
+    start_s = time.perf_counter()
+    cuda = device.type == "cuda"
+    precisions = _precisions(device)
+    turn_s = budget_s / (2 * len(precisions) + (3 if cuda else 1))
+    matmul: dict[str, float] = {}
+    conv: dict[str, float] = {}
+    with contextlib.ExitStack() as stack:
+        if cuda:
+            stack.enter_context(torch.cuda.device(device))
+            stack.callback(torch.cuda.empty_cache)  # what was lent for this is not to be missing in a plan
+        stack.enter_context(torch.inference_mode())
+        for precision in precisions:
+            with _only(precision, cuda):
+                matmul[precision] = _matmul_flops_per_s(device, _DTYPE[precision], turn_s)
+                conv[precision] = _conv_flops_per_s(device, _DTYPE[precision], turn_s)
+        memory = _memory_bytes_per_s(device, turn_s)
+        to_device, to_host = _link_bytes_per_s(device, turn_s) if cuda else (None, None)
+    return Measured(
+        fingerprint=_fingerprint(device),
+        device=_device_name(device),
+        driver=_driver(device),
+        torch=torch.__version__,
+        matmul_flops_per_s=matmul,
+        conv_flops_per_s=conv,
+        memory_bytes_per_s=memory,
+        to_device_bytes_per_s=to_device,
+        to_host_bytes_per_s=to_host,
+        took_s=time.perf_counter() - start_s,
+    )
+
+
+def _precisions(device: torch.device) -> list[Precision]:
+    """List what the device has units for; on a CPU float32 alone, as half precision is emulated on most."""
+    if device.type != "cuda":
+        return ["fp32"]
+    found: list[Precision] = ["fp32"]
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= (7, 0):
+        found.append("fp16")
+    if capability >= (8, 0):
+        found += ["tf32", "bf16"]
+    return found
+
+
+@contextlib.contextmanager
+def _only(precision: Precision, cuda: bool) -> Iterator[None]:
+    """Let float32 be rounded to tf32 if and only if that is what is measured; settings are as before afterwards."""
+    if not cuda:
+        yield
+        return
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=precision == "tf32"):
+            yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def _matmul_flops_per_s(device: torch.device, dtype: torch.dtype, turn_s: float) -> float:
+    side = {"cpu": 1024, "gpu": 8192, "full gpu": 4096}[_size(device)]
+    left, right = (_random((side, side), device, dtype) for _ in range(2))
+    out = torch.empty_like(left)
+    return 2 * side**3 / _seconds(lambda: torch.mm(left, right, out=out), device, turn_s)
+
+
+def _conv_flops_per_s(device: torch.device, dtype: torch.dtype, turn_s: float) -> float:
+    """Time a layer from the middle of a U-Net: 3 x 3, as many channels out as in, channels last."""
+    batch, channels = {"cpu": (1, 64), "gpu": (16, 256), "full gpu": (4, 256)}[_size(device)]
+    images = _random((batch, channels, 128, 128), device, dtype)
+    kernel = _random((channels, channels, 3, 3), device, dtype)
+    images, kernel = (each.contiguous(memory_format=torch.channels_last) for each in (images, kernel))
+    flops = 2 * batch * 128**2 * channels**2 * 9
+    return flops / _seconds(lambda: torch.nn.functional.conv2d(images, kernel, padding=1), device, turn_s)
+
+
+def _memory_bytes_per_s(device: torch.device, turn_s: float) -> float:
+    """Time a copy too large for any cache; each byte is read and written."""
+    size_bytes = {"cpu": 2**28, "gpu": 2**30, "full gpu": 2**28}[_size(device)]
+    source = torch.ones(
+        size_bytes // 4, device=device
+    )  # written to, or all its pages would be one page of zeros
+    target = torch.empty_like(source)
+    return 2 * size_bytes / _seconds(lambda: target.copy_(source), device, turn_s)
+
+
+def _link_bytes_per_s(device: torch.device, turn_s: float) -> tuple[float, float]:
+    size_bytes = 2**28
+    there = _random((size_bytes // 4,), device, torch.float32)
+    here = torch.empty(size_bytes // 4, pin_memory=True)
+    to_host_s = _seconds(lambda: here.copy_(there, non_blocking=True), device, turn_s)
+    to_device_s = _seconds(lambda: there.copy_(here, non_blocking=True), device, turn_s)
+    return size_bytes / to_device_s, size_bytes / to_host_s
+
+
+def _size(device: torch.device) -> str:
+    """Say how large the work may be: it takes up to 3 GiB on a GPU, less than 1 GiB on one that is nearly full."""
+    if device.type != "cuda":
+        return "cpu"
+    return "gpu" if torch.cuda.mem_get_info(device)[0] >= 4 * GIB else "full gpu"
+
+
+def _random(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Draw numbers from a source of our own: a GPU clocks higher on zeros, and the user's draws stay as they were."""
+    generator = torch.Generator(device).manual_seed(0)
+    return torch.randn(shape, device=device, generator=generator).to(dtype)
+
+
+def _seconds(run: Callable[[], Tensor], device: torch.device, turn_s: float) -> float:
+    """Return the time of one run: of many, after two for nothing, that of the quarter which is fastest.
+
+    What neighbours on the machine take is not the machine's, so not the median; one lucky run is not it either.
+    """
+    end_s = time.perf_counter() + turn_s
+    clock = _cuda_s if device.type == "cuda" else _cpu_s
+    once_s = min(clock(run, 1) for _ in range(2))
+    num_runs = max(1, min(50, math.ceil(_LONG_ENOUGH_S / once_s)))
+    taken_s = [clock(run, num_runs)]
+    while time.perf_counter() < end_s:
+        taken_s.append(clock(run, num_runs))
+    return sorted(taken_s)[len(taken_s) // 4]
+
+
+def _cpu_s(run: Callable[[], Tensor], num_runs: int) -> float:
+    start_s = time.perf_counter()
+    for _ in range(num_runs):
+        run()
+    return (time.perf_counter() - start_s) / num_runs
+
+
+def _cuda_s(run: Callable[[], Tensor], num_runs: int) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(num_runs):
+        run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3 / num_runs
+
+
+def _fingerprint(device: torch.device) -> str:
+    parts = [_device_name(device), _driver(device), torch.__version__]
+    if device.type != "cuda":
+        parts.append(f"{torch.get_num_threads()} threads")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _driver(device: torch.device) -> str:
+    """Return the line in which Linux tells the version of the driver; elsewhere that of CUDA must do."""
+    if device.type != "cuda":
+        return ""
+    with contextlib.suppress(OSError):
+        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").partition("\n")[0].strip()
+    return f"CUDA {torch.version.cuda}"
+
+
+def _recall(path: Path, fingerprint: str) -> Measured | None:
+    """Read what was remembered; None for a file that is not there, broken, of another machine or not sound."""
+    try:
+        known = Measured(**json.loads(path.read_text(encoding="utf-8")))
+        numbers = [known.memory_bytes_per_s, known.took_s]
+        numbers += [*known.matmul_flops_per_s.values(), *known.conv_flops_per_s.values()]
+        numbers += [
+            rate for rate in (known.to_device_bytes_per_s, known.to_host_bytes_per_s) if rate is not None
+        ]
+        sound = all(isinstance(each, float | int) and 0 < each < math.inf for each in numbers)
+        known.rates()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return known if sound and known.fingerprint == fingerprint else None
+
+
+def _remember(path: Path, measured: Measured) -> None:
+    """Write the file whole or not at all; a folder that cannot be written to costs a measurement each time, no more."""
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draft.write_text(json.dumps(asdict(measured), indent=2) + "\n", encoding="utf-8")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)

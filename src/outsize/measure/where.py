@@ -1,0 +1,60 @@
+"""Tells which call of which module is running: half of the name of everything that happens in a step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+
+class Where:
+    """Inside the block, `here` is the path and the call number of the innermost module that runs forward.
+
+    Two hooks for all modules there are, and a table of those of this model: quicker to set and to remove for each
+    forward than two hooks for each of several hundred modules. Modules of others pass through unseen.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._model = model  # an id is good for as long as its object lives
+        self._stack: list[tuple[str, int]] = []
+        self._calls: Counter[str] = Counter()
+        self._hooks = ExitStack()
+        self.called: dict[str, None] = {}  # paths of all modules that ran, in the order they first did
+
+    @property
+    def here(self) -> tuple[str, int]:
+        """The innermost module and its call; ("", 0) outside of all modules."""
+        return self._stack[-1] if self._stack else ("", 0)
+
+    def begin_step(self) -> None:
+        """Count calls from zero again; modules that run already are at their first."""
+        self._stack[:] = [(path, 0) for path, _ in self._stack]
+        self._calls = Counter(path for path, _ in self._stack)
+
+    def __enter__(self) -> Where:
+        self._hooks.callback(register_module_forward_pre_hook(self._enter).remove)
+        # also after an exception, or the stack would stay deeper than it is
+        self._hooks.callback(register_module_forward_hook(self._leave, always_call=True).remove)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hooks.close()
+        self._stack.clear()
+
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        path = self._paths.get(id(module))
+        if path is not None:
+            self._stack.append((path, self._calls[path]))
+            self._calls[path] += 1
+            self.called[path] = None
+
+    def _leave(self, module: nn.Module, _: Any, __: Any) -> None:
+        if self._stack and id(module) in self._paths:
+            self._stack.pop()

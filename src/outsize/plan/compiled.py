@@ -1,0 +1,135 @@
+"""Which modules to compile, and what a step's facts become when they are: a compiled block saves other tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from outsize.plan.blocks import outward
+from outsize.plan.step import StepFacts, Storage
+
+_LARGEST_SHARE = (
+    1 / 8
+)  # of all saved bytes; more in one piece takes long to compile and is freed late on the way back
+_KIND = "compiled"  # of operations inside of a compiled block: no recipe may be made of them
+_UNIT_BYTES = 512  # of a storage's size
+
+
+@dataclass(frozen=True)
+class CompiledSaved:
+    """What one compiled block keeps for backward, without what goes into it and what comes out."""
+
+    fixed_bytes: int  # copies of weights, statistics of norms: the same for any batch and window
+    bytes_per_px: float  # pixels of all samples that go into the model
+
+    def at(self, num_px: int) -> int:
+        """Return the bytes for a batch of so many pixels in all."""
+        return self.fixed_bytes + round(self.bytes_per_px * num_px)
+
+
+def blocks_to_compile(facts: StepFacts) -> tuple[str, ...]:
+    """Return the outermost modules of several layers, none of which keeps a large share of all that is saved.
+
+    One that keeps more is taken apart, if it consists of such modules, and else compiled all the same. The model
+    itself is no block: its blocks give their memory back one by one.
+    """
+    size_bytes = {each.index: each.size_bytes for each in facts.storages}
+    kept_bytes: Counter[str] = Counter()
+    for storage, module in {each.storage: each.key[0] for each in facts.saved}.items():
+        for path in outward(module):
+            kept_bytes[path] += size_bytes[storage]
+    forward = [op.module for op in facts.ops if not op.backward and op.module]
+    layers: dict[str, set[str]] = {}
+    num_ops: Counter[str] = Counter()
+    for module in forward:
+        for path in outward(module):
+            layers.setdefault(path, set()).add(module)
+            num_ops[path] += 1
+    several = {path for path in facts.modules if path and len(layers.get(path, ())) > 1}
+
+    def is_apart(path: str) -> bool:
+        """Whether it is large, and mostly made of modules that can be compiled in its place."""
+        inside = [each for each in several if each.startswith(f"{path}.")]
+        covered = sum(1 for module in forward if any(_lies_in(module, each) for each in inside))
+        return kept_bytes[path] > _LARGEST_SHARE * kept_bytes[""] and 2 * covered > num_ops[path]
+
+    whole = {path for path in several if not is_apart(path)}
+    # of modules that lie in one another the outermost, unless it is one that was taken apart
+    return tuple(
+        path
+        for path in facts.modules
+        if path in whole and not any(each in whole for each in outward(path)[1:])
+    )
+
+
+def with_compiled(facts: StepFacts, saved: Mapping[str, CompiledSaved], num_px: int) -> StepFacts:
+    """Return the facts of the same step with blocks compiled, that save what was measured for them.
+
+    What a block made and kept for itself takes on the size that the compiled one keeps; lives stay as they are.
+    Nothing that a compiled block makes or keeps can be made again from outside: it is named no more.
+    """
+
+    def block_of(module: str) -> str | None:
+        return next((path for path in outward(module) if path in saved), None)
+
+    inside = {each.storage for each in facts.saved if block_of(each.key[0]) is not None}
+    inner = _inner(facts, inside, {op.module: block_of(op.module) for op in facts.ops})
+    plain_bytes: Counter[str] = Counter()
+    for storage in facts.storages:
+        if storage.index in inner:
+            plain_bytes[inner[storage.index]] += storage.size_bytes
+    storages = []
+    for storage in facts.storages:
+        block = inner.get(storage.index)
+        if block is not None:
+            share = saved[block].at(num_px) / plain_bytes[block]
+            storage = replace(storage, size_bytes=_rounded(share * storage.size_bytes))  # noqa: PLW2901
+        storages.append(storage)
+    missing = [(path, each.at(num_px)) for path, each in saved.items() if not plain_bytes[path]]
+    storages += _besides(facts, missing)
+    ops = (
+        replace(op, kind=_KIND) if not op.backward and block_of(op.module) is not None else op
+        for op in facts.ops
+    )
+    named = tuple(each for each in facts.saved if each.storage not in inside)
+    return replace(facts, ops=tuple(ops), storages=tuple(storages), saved=named)
+
+
+def _inner(facts: StepFacts, kept: Iterable[int], blocks: Mapping[str, str | None]) -> dict[int, str]:
+    """Return what is kept, made in a block and read by nothing outside of it on the way forward, and the block."""
+    made: dict[int, str | None] = {}
+    leaving: set[int] = set()
+    for op in facts.ops:
+        if op.backward:
+            continue
+        block = blocks[op.module]
+        leaving |= {each for each in op.inputs if made.get(each) != block}
+        for each in op.outputs:
+            made.setdefault(each, block)
+    roles = {each.index: each.role for each in facts.storages}
+    found = {}
+    for each in kept:
+        block = made.get(each)
+        if block is not None and each not in leaving and roles[each] == "activation":
+            found[each] = block
+    return found
+
+
+def _besides(facts: StepFacts, missing: Iterable[tuple[str, int]]) -> list[Storage]:
+    """Return storages of blocks that plain keep nothing for themselves; they stay to the end, to be safe."""
+    found: list[Storage] = []
+    for path, size_bytes in missing:
+        born = [op.index for op in facts.ops if not op.backward and _lies_in(op.module, path)]
+        if size_bytes and born:
+            index = len(facts.storages) + len(found)
+            found.append(Storage(index, _rounded(size_bytes), born[-1], len(facts.ops), "activation"))
+    return found
+
+
+def _lies_in(module: str, path: str) -> bool:
+    return module == path or module.startswith(f"{path}.")
+
+
+def _rounded(size_bytes: float) -> int:
+    return -(-round(size_bytes) // _UNIT_BYTES) * _UNIT_BYTES

@@ -1,0 +1,183 @@
+"""Predicts from a step's facts what it holds at its fullest, also where a plan makes tensors anew instead of keeping.
+
+A storage that is recomputed lives twice, with nothing in between:
+
+    op        0 . . . . . . . . | . . . . . . . . 17
+    kept      ----born=================dies-----
+    anew      ----born==|...............|=======--     forward lets go; first use in backward
+    twice     ----born==============|------------      what leaves a block stays for those outside,
+                                      |=======--       and is made again for those inside
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+
+from outsize.plan.facts import TrainFacts
+from outsize.plan.step import StepFacts, StepOp, Storage
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What a plan changes in the lives of storages."""
+
+    anew: Mapping[int, int] = field(
+        default_factory=dict
+    )  # dropped after forward, made again at this operation
+    held: Mapping[int, int] = field(
+        default_factory=dict
+    )  # kept until before this operation, for others to be made
+    twice: Mapping[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # kept until before the first operation, and made again at the second
+
+
+NOTHING = Changed()
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """A step's facts, indexed by what is asked of them again and again."""
+
+    facts: StepFacts
+    is_part: bool = False  # of a step in several: gradients of the parts before are there
+
+    @cached_property
+    def turn(self) -> int:
+        """The first operation of backward."""
+        return next((op.index for op in self.facts.ops if op.backward), len(self.facts.ops))
+
+    @cached_property
+    def let_go(self) -> dict[int, int]:
+        """The operation before which forward lets go of each storage that nobody keeps for backward.
+
+        Not after its last use: who calls a module holds what it gives to it until the module returns, or longer.
+        And autocast holds its copies of weights until it ends, which is when backward begins.
+        """
+        forward = self.facts.ops[: self.turn]
+        makers: dict[int, str] = {}
+        found: dict[int, int] = {}
+        ends = _Ends(forward)
+        for op in forward:
+            for each in op.outputs:
+                makers.setdefault(each, op.module)
+            for each in (*op.inputs, *op.outputs):
+                end = ends.of(op, makers[each]) if each in makers else op.index + 1
+                found[each] = max(found.get(each, 0), end)
+        for each, (maker, *_) in self.writers.items():
+            sources = {self.by_index[source].role for source in maker.inputs}
+            if maker.kind == "_to_copy" and sources == {"weight"}:
+                found[each] = self.turn
+        return found
+
+    @cached_property
+    def first_backward(self) -> dict[int, int]:
+        """The first backward operation that reads each storage."""
+        return {each: ops[0] for each, ops in self.readers.items()}
+
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """The backward operations that read each storage, in order."""
+        found: dict[int, list[int]] = {}
+        for op in self.facts.ops:
+            if op.backward:
+                for each in op.inputs:
+                    found.setdefault(each, []).append(op.index)
+        return found
+
+    @cached_property
+    def writers(self) -> dict[int, list[StepOp]]:
+        """The forward operations that make a storage and then change it in place, in order."""
+        found: dict[int, list[StepOp]] = {}
+        for op in self.facts.ops:
+            if not op.backward:
+                for each in op.outputs:
+                    found.setdefault(each, []).append(op)
+        return found
+
+    @cached_property
+    def by_index(self) -> dict[int, Storage]:
+        """Storages by their number."""
+        return {each.index: each for each in self.facts.storages}
+
+    def peak_bytes(self, changed: Changed = NOTHING) -> int:
+        """Return the most that is held at once."""
+        return max(self.live_bytes(changed), default=0)
+
+    def live_bytes(self, changed: Changed = NOTHING) -> list[int]:
+        """Return the bytes that are held during each operation."""
+        num_ops = len(self.facts.ops)
+        change = [0] * (num_ops + 1)
+        for storage in self.facts.storages:
+            for start, end in self._spans(storage, changed):
+                change[max(0, start)] += storage.size_bytes
+                change[min(num_ops, end)] -= storage.size_bytes
+        return list(accumulate(change))[:num_ops]
+
+    def _spans(self, storage: Storage, changed: Changed) -> list[tuple[int, int]]:
+        index = storage.index
+        if self.is_part and storage.role == "gradient":
+            return [(-1, storage.dies), (storage.born, storage.born + 2)]  # it is made, then added
+        if index in changed.anew:
+            return [(storage.born, self.let_go[index]), (changed.anew[index], storage.dies)]
+        if index in changed.twice:
+            gone, back = changed.twice[index]
+            return [(storage.born, gone), (back, storage.dies)]
+        return [(storage.born, max(storage.dies, changed.held.get(index, 0)))]
+
+
+class _Ends:
+    """Where calls of modules end, in a row of operations that each know the innermost module."""
+
+    def __init__(self, ops: tuple[StepOp, ...]) -> None:
+        self._ops = ops
+        self._known: dict[tuple[int, str], int] = {}
+
+    def of(self, op: StepOp, maker: str) -> int:
+        """Return where the outermost module returns that this operation runs in and `maker` does not."""
+        inside = op.module.split(".") if op.module else []
+        outside = maker.split(".") if maker else []
+        shared = 0
+        while shared < min(len(inside), len(outside)) and inside[shared] == outside[shared]:
+            shared += 1
+        if shared == len(inside):
+            return op.index + 1  # read by the one that made it, or by one around it
+        caller, path = ".".join(inside[:shared]), ".".join(inside[: shared + 1])
+        if (op.index, path) not in self._known:
+            end = self._returns(op.index, path)
+            # x = block(cat(skip, up(x))): the name keeps what `up` was given until there is something new to name
+            after = end
+            while after < len(self._ops) and self._ops[after].module == caller:
+                after += 1
+            following = self._ops[after].module if end < after < len(self._ops) else caller
+            if following != caller and (not caller or following.startswith(f"{caller}.")):
+                end = self._returns(after, ".".join(following.split(".")[: shared + 1]))
+            self._known[op.index, path] = end
+        return self._known[op.index, path]
+
+    def _returns(self, start: int, path: str) -> int:
+        """Return the operation after the last one in a row that runs in a module."""
+        end = start
+        while end < len(self._ops) and f"{self._ops[end].module}.".startswith(f"{path}."):
+            end += 1
+        return end
+
+
+def summary(facts: StepFacts, batch: int, side_px: int) -> TrainFacts:
+    """Sum up a training step."""
+    cost = StepCost(facts)
+    saved = {each.storage for each in facts.saved}
+    lasting = ("weight", "gradient", "optimizer")
+    return TrainFacts(
+        batch=batch,
+        side_px=side_px,
+        peak_bytes=cost.peak_bytes(),
+        saved_bytes=sum(each.size_bytes for each in facts.storages if each.index in saved),
+        weights_bytes=sum(each.size_bytes for each in facts.storages if each.role in lasting),
+        flops=sum(op.flops for op in facts.ops),
+        moved_bytes=sum(op.moved_bytes for op in facts.ops),
+        num_ops=len(facts.ops),
+    )

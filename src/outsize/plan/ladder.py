@@ -1,0 +1,217 @@
+"""The ways to make a training step fit, and the choice among them: exact before approximate, then the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from outsize.errors import TraceError
+from outsize.plan.blocks import list_blocks
+from outsize.plan.cost import StepCost
+from outsize.plan.plan import Plan, Recompute, Rejected, Tiling
+from outsize.plan.recompute import changed_by, choose_recipes, find_recipes
+from outsize.plan.step import StepFacts, StepOp
+from outsize.plan.tilings import MOST, core_for
+from outsize.tiles.grid import cover
+from outsize.tiles.halo import Halo, Reach
+from outsize.units import format_bytes, format_seconds
+
+StepOf = Callable[[int, int], StepFacts]  # samples, side of the window in px -> facts
+
+
+@dataclass(frozen=True)
+class Task:
+    """A training step that is asked for, and what the model and the loss allow to be done to it."""
+
+    batch: int
+    side_px: int
+    step_of: StepOf
+    op_s: Callable[[StepOp], float]
+    halo: Halo
+    across_samples: str | None = None  # what makes samples depend on each other, as a text; None: nothing
+    across_pixels: str | None = None  # what makes a tile differ from the whole, besides the halo's obstacles
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run the step: what it needs, how long it takes, and the settings of the plan that does it."""
+
+    name: str
+    peak_bytes: int
+    step_s: float
+    settings: dict[str, Any] = field(default_factory=dict)
+    inexact: str | None = None  # why its answer is not that of the plain step
+
+
+def plain(task: Task) -> Way:
+    """Return the step as it is."""
+    return _of(task, "plain", 1, StepCost(task.step_of(task.batch, task.side_px)))
+
+
+def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
+    """Yield all other ways: recompute, micro-batches, tiles, and micro-batches and tiles with recompute."""
+    yield from _recomputing(task, "", 1, StepCost(task.step_of(task.batch, task.side_px)), budget_bytes)
+    inexact = task.across_samples
+    for num in _numbers_of_parts(task.batch):
+        cost = _cost(task, -(-task.batch // num), task.side_px)
+        if cost is None:
+            continue
+        settings = {"micro_batches": num}
+        way = partial(_of, task, settings=settings, inexact=inexact)
+        yield way(f"{num} micro-batches", num, cost)
+        yield from _recomputing(task, f"{num} micro-batches, ", num, cost, budget_bytes, settings, inexact)
+    yield from _tilings(task, budget_bytes)
+
+
+def choose(task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bool) -> Plan | list[Way]:
+    """Return the fastest way that fits, exact where there is one; or all ways where none will do."""
+    first = plain(task)
+    seen = [first] if first.peak_bytes <= budget_bytes else [first, *ways(task, budget_bytes)]
+    return _fastest(task, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=approximate)
+
+
+def _fastest(
+    task: Task, seen: list[Way], *, limit_bytes: int, budget_bytes: float, approximate: bool
+) -> Plan | list[Way]:
+    first = seen[0]
+    if first.peak_bytes <= budget_bytes:
+        reason = f"the plain step needs {format_bytes(first.peak_bytes)}: it fits, nothing has to be given up"
+        return _as_plan(task, first, (reason,), (), limit_bytes)
+    fitting = [way for way in seen if way.peak_bytes <= budget_bytes and (approximate or way.inexact is None)]
+    if not fitting:
+        return seen
+    taken = min(fitting, key=lambda way: (way.inexact is not None, way.step_s))
+    slower = taken.step_s / first.step_s - 1
+    why = [
+        f"the plain step needs {format_bytes(first.peak_bytes)}, more than {format_bytes(budget_bytes)}",
+        f"{taken.name} needs {format_bytes(taken.peak_bytes)} and is the fastest way that fits: "
+        f"{format_seconds(taken.step_s)} predicted, {slower:+.1%} against a plain step with memory enough",
+    ]
+    if taken.inexact:
+        why.append(f"approximate: {taken.inexact}")
+    rejected = tuple(_rejected(way, taken, budget_bytes, approximate) for way in seen if way is not taken)
+    return _as_plan(task, taken, tuple(why), rejected, limit_bytes)
+
+
+def choose_recompute(
+    facts: StepFacts, op_s: Callable[[StepOp], float], *, limit_bytes: int, budget_bytes: float
+) -> Plan | list[Way]:
+    """Return the fastest way to run one step as it is written: plain, or recomputing; or all of them."""
+    whole = Task(1, 0, lambda *_: facts, op_s, Halo(Reach(0, 0), Reach(0, 0), 1))
+    first = plain(whole)
+    seen = [first, *_recomputing(whole, "", 1, StepCost(facts), budget_bytes)]
+    return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
+
+
+def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | None:
+    """Return the cost of a part; None where the model does not run on it (batch norm of a single value)."""
+    try:
+        return StepCost(task.step_of(num_samples, side_px), is_part=True)
+    except TraceError:
+        return None
+
+
+def _recomputing(
+    task: Task,
+    prefix: str,
+    num_runs: int,
+    cost: StepCost,
+    budget_bytes: float,
+    settings: dict[str, Any] | None = None,
+    inexact: str | None = None,
+) -> Iterator[Way]:
+    """Yield a step that makes some of its tensors again: those of cheap operations, or those of whole blocks."""
+    plain_s = sum(map(task.op_s, cost.facts.ops))
+    recipes = choose_recipes(cost, find_recipes(cost, task.op_s), budget_bytes)
+    if recipes:
+        keys = tuple(key for recipe in recipes for key in recipe.keys)
+        yield Way(
+            f"{prefix}recompute {len(recipes)} tensors of cheap operations",
+            cost.peak_bytes(changed_by(recipes)),
+            num_runs * (plain_s + sum(recipe.cost_s for recipe in recipes)),
+            {**(settings or {}), "recompute": Recompute(saved=keys)},
+            inexact,
+        )
+    for blocks in list_blocks(cost, task.op_s):
+        yield Way(
+            f"{prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
+            cost.peak_bytes(blocks.changed),
+            num_runs * (plain_s + blocks.cost_s),
+            {**(settings or {}), "recompute": Recompute(blocks=blocks.paths)},
+            inexact,
+        )
+
+
+def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
+    """Yield steps that go over each window in tiles, the largest tile first: redundancy falls with it."""
+    obstacles = [str(each) for each in task.halo.obstacles[:1]]
+    inexact = next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
+    need = task.halo.aligned
+    for num in range(2, min(MOST, task.side_px // task.halo.stride_px) + 1):
+        core_px = core_for(task.side_px, num, task.halo.stride_px)
+        tiles = cover(task.side_px, task.side_px, core_px, need)
+        if tiles[0].read.height >= task.side_px:
+            continue  # core and halo are as large as the window
+        tiling = Tiling(
+            core_px,
+            (need.rows.before_px, need.cols.before_px),
+            (need.rows.after_px, need.cols.after_px),
+            task.halo.stride_px,
+        )
+        settings = {"tiles": tiling, **({"micro_batches": task.batch} if task.batch > 1 else {})}
+        cost = _cost(task, 1, tiles[0].read.height)
+        if cost is None:
+            continue
+        num_runs = task.batch * len(tiles)
+        name = f"tiles with a core of {core_px} px"
+        yield _of(task, name, num_runs, cost, settings, inexact)
+        yield from _recomputing(task, f"{name}, ", num_runs, cost, budget_bytes, settings, inexact)
+        if cost.peak_bytes() <= budget_bytes:
+            return
+
+
+def _of(
+    task: Task,
+    name: str,
+    num_runs: int,
+    cost: StepCost,
+    settings: dict[str, Any] | None = None,
+    inexact: str | None = None,
+) -> Way:
+    seconds = num_runs * sum(map(task.op_s, cost.facts.ops))
+    return Way(name, cost.peak_bytes(), seconds, settings or {}, inexact)
+
+
+def _numbers_of_parts(batch: int) -> list[int]:
+    """Return the numbers of parts that a batch falls into when their size is halved again and again."""
+    sizes, size = [], batch
+    while size > 1:
+        size = -(-size // 2)
+        sizes.append(size)
+    return [-(-batch // size) for size in sizes]
+
+
+def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> Rejected:
+    if way.peak_bytes > budget_bytes:
+        return Rejected(way.name, f"needs {format_bytes(way.peak_bytes)}")
+    if way.inexact and not (approximate and taken.inexact):
+        return Rejected(way.name, f"approximate: {way.inexact}")
+    return Rejected(way.name, f"slower: {format_seconds(way.step_s)} predicted")
+
+
+def _as_plan(
+    task: Task, way: Way, why: tuple[str, ...], rejected: tuple[Rejected, ...], limit_bytes: int
+) -> Plan:
+    return Plan(
+        purpose="train",
+        batch=task.batch,
+        limit_bytes=limit_bytes,
+        peak_bytes=way.peak_bytes,
+        exact=way.inexact is None,
+        why=why,
+        rejected=rejected,
+        step_s=way.step_s,
+        **way.settings,
+    )

@@ -1,0 +1,66 @@
+"""What torch keeps to itself and a strategy cannot do without, in one file: each with a link and a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+Backend = str | Callable[..., Any]
+
+# Hooks of all modules there are: https://docs.pytorch.org/docs/stable/generated/
+# torch.nn.modules.module.register_module_forward_hook.html says how to add one, nothing says how to leave them out.
+_HOOKS = (
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
+)
+
+
+@contextmanager
+def no_global_hooks() -> Iterator[None]:
+    """Inside the block no module calls the hooks that were set for all modules.
+
+    torch.compile would take them into the code of a block, and compile anew whenever one of them is another.
+    """
+    tables: list[dict[int, Any]] = [getattr(torch_module, name) for name in _HOOKS]
+    held = [dict(table) for table in tables]
+    for table in tables:
+        table.clear()
+    try:
+        yield
+    finally:
+        for table, hooks in zip(tables, held, strict=True):
+            table.update(hooks)
+
+
+def with_activation_budget(backend: Backend, share: float) -> Backend:
+    """Return the backend that keeps at most this share of what it would keep for backward, and makes the rest again.
+
+    1 is what it does by itself, 0 keeps the inputs of a block alone; set while it compiles, and for nobody else.
+    https://pytorch.org/blog/activation-checkpointing-techniques/ (memory budget API)
+    """
+    from torch._dynamo.backends.registry import lookup_backend
+    from torch._functorch import config
+
+    compile_graph = lookup_backend(backend)
+
+    def compile_within(graph: torch.fx.GraphModule, examples: list[Any]) -> Any:
+        with config.patch(activation_memory_budget=share):
+            return compile_graph(graph, examples)
+
+    return compile_within
+
+
+def compile_errors() -> tuple[type[Exception], ...]:
+    """Return what torch.compile raises where it fails itself, and not the module that it runs.
+
+    https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_troubleshooting.html
+    """
+    from torch._dynamo.exc import TorchDynamoException
+
+    return (TorchDynamoException,)

@@ -1,0 +1,131 @@
+"""Compiles modules block by block: the same answer from fewer passes over memory, and other tensors saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from outsize.errors import PlanError, explain
+from outsize.plan.plan import Compile
+from outsize.strategies.compat import Backend, compile_errors, no_global_hooks, with_activation_budget
+
+BACKEND: Backend = "inductor"
+
+Forward = Callable[[], AbstractContextManager[object]]  # what one forward pass runs in
+
+
+def compiled(model: nn.Module, setting: Compile, forward: Forward) -> Forward:
+    """Return what one forward pass runs in, with the named modules compiled, each by itself.
+
+    Each is compiled when it first runs, and lives as long as what is returned; another size of its input (an odd
+    last batch) is compiled once more. No module is wrapped: between two passes the model is as it was.
+    Sums are added up in another order, and dropout inside of a block draws other numbers than it would by itself.
+    """
+    blocks = {path: _find(model, path) for path in setting.paths}
+    functions = _functions(blocks, setting.activation_budget)
+    runs = {path: _run(path, block, functions[path]) for path, block in blocks.items()}
+
+    @contextmanager
+    def inside() -> Iterator[None]:
+        for path, block in blocks.items():
+            block.forward = runs[path]
+        try:
+            # what checkpoints a block now takes the compiled one; hooks see what that one saves
+            with forward():
+                yield
+        finally:
+            for block in blocks.values():
+                del block.forward
+
+    return inside
+
+
+def _functions(blocks: Mapping[str, nn.Module], budget: float | None) -> dict[str, Callable[..., Any]]:
+    """Compile one function for all blocks that are alike: nine equal blocks cost the time of one."""
+    backend = BACKEND if budget is None else with_activation_budget(BACKEND, budget)
+    made: dict[Hashable, Callable[..., Any]] = {}
+    for block in blocks.values():
+        kind = _kind(block)
+        if kind not in made:
+            # Code of its own: torch counts per code object how often it compiled and gives up, without an error, after
+            # a few. All nn.Sequential of all models share the code of one forward.
+            own = FunctionType(_call.__code__.replace(), globals(), _call.__name__)
+            made[kind] = torch.compile(own, dynamic=False, backend=backend)
+    return {path: made[_kind(block)] for path, block in blocks.items()}
+
+
+def _call(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    return type(block).forward(block, *args, **kwargs)
+
+
+def _kind(block: nn.Module) -> Hashable:
+    weights = (*block.named_parameters(), *block.named_buffers())
+    return type(block), repr(block), tuple((name, tuple(each.shape), each.dtype) for name, each in weights)
+
+
+def _run(path: str, block: nn.Module, function: Callable[..., Any]) -> Callable[..., Any]:
+    is_first = True
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_first
+        if is_first:
+            _refuse_replaced(path, block)
+            is_first = False
+        try:
+            with no_global_hooks():
+                return function(block, *args, **kwargs)
+        except compile_errors() as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise PlanError(
+                explain(
+                    f"{path} cannot be compiled",
+                    f"{type(error).__name__}: {' '.join(lines[:2]) or 'no message'}",
+                    "a module that torch.compile can take",
+                    "leave it out of compile.paths",
+                )
+            ) from error
+
+    return run
+
+
+def _refuse_replaced(path: str, block: nn.Module) -> None:
+    """Refuse strategies inside of compiled code: their closures are new each time, and each would be compiled."""
+    for name, module in block.named_modules():
+        if name and "forward" in vars(module):
+            raise PlanError(
+                explain(
+                    f"{path} cannot be compiled, for a part of it is run in a way of its own",
+                    f"{path}.{name}",
+                    "modules of which none lies in another, and recomputed blocks that are no part of a compiled one",
+                    "leave one of the two out of the plan",
+                )
+            )
+
+
+def _find(model: nn.Module, path: str) -> nn.Module:
+    modules: dict[str, nn.Module] = dict(model.named_modules())
+    if path not in modules:
+        near = [name for name in modules if name.endswith(path.rpartition(".")[2])][:3]
+        raise PlanError(
+            explain(
+                "a module to be compiled is not in the model",
+                repr(path),
+                "the path of a module" + (f" such as {', '.join(near)}" if near else ""),
+                "plan again for this model",
+            )
+        )
+    if "forward" in vars(modules[path]):
+        raise PlanError(
+            explain(
+                "a module to be compiled is run in a way of its own already",
+                repr(path),
+                "the forward of its class",
+                "take back what replaced it",
+            )
+        )
+    return modules[path]

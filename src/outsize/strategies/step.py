@@ -1,0 +1,55 @@
+"""What a step is, and how one runs in parts: one after another, gradients and shares added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from outsize.data.batch import Batch
+
+Terms = Mapping[str, Tensor]
+LossTerms = Callable[[nn.Module, Batch], Terms]  # each term a sum; the step divides it by its total
+
+Place = TypeVar("Place")  # of a part in its batch: some samples, a tile
+
+
+class Step(Protocol):
+    """Batch in, gradients added, this part's share of each loss term out.
+
+    `last` says that no further part of the same optimizer step follows: only then may replicas synchronise.
+    """
+
+    def __call__(self, batch: Batch, *, last: bool) -> Terms:
+        """Run one part of an optimizer step."""
+
+
+def in_parts(
+    step: Step, cut: Callable[[Batch], Sequence[Place]], take: Callable[[Batch, Place], Batch]
+) -> Step:
+    """Return the step that runs the parts of a batch; `cut` says where they lie, `take` makes one when it is due.
+
+    Parts draw random numbers (dropout) from keys of their own, so that none depends on what ran before it:
+
+        the loop seeds by (seed, step) -> one number is drawn -> part p is seeded by that number + p
+
+    Parts of parts do the same again. A batch that is one part draws nothing and is seeded by nobody: it runs as
+    if it had never been cut.
+    """
+
+    def run(batch: Batch, *, last: bool) -> Terms:
+        places = cut(batch)
+        if len(places) == 1:
+            return step(take(batch, places[0]), last=last)
+        # drawn, not torch.initial_seed(): that one stays the same where nobody seeds before each step
+        key = int(torch.randint(1 << 62, (), device="cpu"))
+        sums: dict[str, Tensor] = {}
+        for number, place in enumerate(places):
+            torch.manual_seed(key + number)
+            shares = step(take(batch, place), last=last and number == len(places) - 1)
+            sums = {name: sums[name] + share if sums else share for name, share in shares.items()}
+        return sums
+
+    return run

@@ -1,0 +1,163 @@
+"""Watches the operations of a forward and remembers how the cheap ones made their results."""
+
+from __future__ import annotations
+
+import weakref
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from outsize.strategies.recipes import FUSE, Recipe, Source, Value, geometry_of
+
+# Operations that cost little beside a convolution, by torch's name without the "_" of their in-place form.
+_ACTIVATIONS = """
+    relu leaky_relu elu celu gelu silu mish hardswish hardsigmoid hardtanh clamp clamp_min clamp_max sigmoid tanh
+    softplus _prelu_kernel _softmax _log_softmax
+"""
+_SUMS_AND_COPIES = "add sub mul div _to_copy clone cat stack"
+_CHANGES_OF_SIZE = """
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d upsample_linear1d
+    upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa constant_pad_nd
+    reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d pixel_shuffle pixel_unshuffle
+    avg_pool2d avg_pool3d _adaptive_avg_pool2d mean max_pool2d_with_indices max_pool3d_with_indices
+"""
+_NORMS = "native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm"
+_DROPOUT = "native_dropout"  # of a GPU; that of a CPU is a product
+_CHEAP = frozenset(" ".join((_ACTIVATIONS, _SUMS_AND_COPIES, _CHANGES_OF_SIZE, _NORMS, _DROPOUT)).split())
+_OF_IMAGES = frozenset({"_to_copy", "constant_pad_nd", "sub", "div", "mul"})  # before they meet a weight
+_BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm")
+_NUM_OUTPUTS = {"max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2}  # of others the first alone
+
+
+class _Rule(NamedTuple):
+    """What the watch does about an operation."""
+
+    name: str
+    cheap: bool
+    writes: tuple[int, ...]  # positions of arguments that are changed in place
+    in_place: bool
+
+
+@cache
+def _rule(func: Any) -> _Rule | None:
+    schema = func._schema
+    name = schema.name.removeprefix("aten::")
+    writes = tuple(
+        place for place, each in enumerate(schema.arguments) if each.alias_info and each.alias_info.is_write
+    )
+    in_place = writes == (0,) and name.endswith("_")
+    base = name.removesuffix("_") if in_place else name
+    cheap = base in _CHEAP and (in_place or not writes)
+    return _Rule(base, cheap, writes, in_place) if cheap or writes else None
+
+
+class Watch(TorchDispatchMode):
+    """Sees each operation of a forward and remembers recipes of the cheap ones.
+
+    Below autograd: an operation comes here alone, with its casts done, and before its result is saved.
+    Values that have a recipe live as long as the storage they are in. Tensors that recipes start from are held by
+    the recipes alone, so that what nobody saves is freed as soon as what was made from it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._now: weakref.WeakKeyDictionary[Any, Value | weakref.ref[Value]] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled blocks run as they are: without this torch would quietly run them uncompiled."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        rule = _rule(func)
+        if rule is None:
+            return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        recipe = self._recipe(func, rule, args, kwargs) if rule.cheap and torch.is_grad_enabled() else None
+        result = func(*args, **kwargs)
+        for place in rule.writes:
+            if place < len(args) and isinstance(args[place], Tensor):
+                self._now.pop(args[place].untyped_storage(), None)
+        if recipe is not None:
+            self._remember(recipe, rule, result)
+        return result
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """Return what its storage holds now."""
+        storage = tensor.untyped_storage()
+        found = self._now.get(storage)
+        value = found() if isinstance(found, weakref.ref) else found
+        # the version tells of changes that did not come by here
+        if value is None or value.version != tensor._version or value.dtype != tensor.dtype:
+            value = Value(tensor, tensor._version)
+            self._now[storage] = weakref.ref(value)
+        return value
+
+    def release(self, tensor: Tensor) -> None:
+        """Leave the value to those who need it: it holds the storage, which would else never be freed."""
+        storage = tensor.untyped_storage()
+        found = self._now.get(storage)
+        if isinstance(found, Value):
+            self._now[storage] = weakref.ref(found)
+
+    def _recipe(self, func: Any, rule: _Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recipe | None:
+        if rule.name not in _OF_IMAGES and not _has_gradient(args):
+            return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
+        if rule.name in _BATCH_NORMS:
+            args = _without_statistics(args)
+        sources = [self._sourced(each) for each in args]
+        if rule.in_place and (sources[0].value.recipe is None or sources[0].geometry is not None):
+            return None  # what it was made from is overwritten now
+        named = {name: self._sourced(each) for name, each in kwargs.items()}
+        return Recipe(func, sources, named, in_place=rule.in_place)
+
+    def _sourced(self, argument: Any) -> Any:
+        if isinstance(argument, Tensor):
+            value = self.value_of(argument)
+            geometry = geometry_of(argument)
+            return Source(value, None if geometry == value.geometry else geometry)
+        return [self._sourced(each) for each in argument] if isinstance(argument, list | tuple) else argument
+
+    def _remember(self, recipe: Recipe, rule: _Rule, result: Any) -> None:
+        outputs: list[Tensor] = [result] if isinstance(result, Tensor) else list(result)
+        if rule.name in _BATCH_NORMS and recipe.args[5] and FUSE.get(outputs[0].device.type, False):
+            recipe.statistics = (outputs[1], outputs[2])
+        if rule.name == _DROPOUT:
+            recipe = self._dropout(recipe, outputs[1])
+        for index in range(_NUM_OUTPUTS.get(rule.name, 1)):
+            output = outputs[index]
+            if output.nbytes != output.untyped_storage().nbytes():
+                continue  # a view of the one made anew must find all that the first one had
+            # autograd counts the change up when this returns
+            version = output._version + rule.in_place
+            value = Value(output, version, recipe, index)
+            recipe.promise(index, value)
+            self._now[output.untyped_storage()] = value
+
+    def _dropout(self, recipe: Recipe, mask: Tensor) -> Recipe:
+        """Take the mask of the first time instead of drawing another; backward multiplies as forward does."""
+        source, share, train = recipe.args
+        scale = 0.0 if share == 1 else 1 / (1 - share)
+        scale = 1.0 if train is False else scale
+        return Recipe(
+            torch.ops.aten.native_dropout_backward.default, [source, self._sourced(mask), scale], {}
+        )
+
+
+def _without_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Batch norm in training writes its running statistics and does not read them: a second time it shall not."""
+    return (*args[:3], None, None, *args[5:]) if args[5] else args
+
+
+def _has_gradient(args: Any) -> bool:
+    return any(
+        each.requires_grad
+        if isinstance(each, Tensor)
+        else isinstance(each, list | tuple) and _has_gradient(each)
+        for each in args
+    )

@@ -1,0 +1,44 @@
+"""A training that does not fit plainly ends with the weights of one that does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from outsize.commands.train import train
+from outsize.progress import Reporter
+from outsize.runs import RunFolder
+
+QUIET = Reporter("quiet")
+
+
+def trained(job_path: Path, name: str, *overrides: str) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
+    run = RunFolder(job_path.parent / name)
+    every = ["train.tile_px=96", f"run={run.path.as_posix()}", "limits.tile_px=16", *overrides]
+    train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
+    return load_file(run.last), json.loads(run.plan.read_text())["train"]
+
+
+def test_recomputed_weights_are_the_same_to_the_bit(job_path: Path) -> None:
+    plain, plan = trained(job_path, "plain", "limits.host_memory=1GiB")
+    assert plan["recompute"] is None
+    tight_bytes = int(0.85 * plan["peak_bytes"] / 0.7)  # type: ignore[operator]
+    tight, plan = trained(job_path, "tight", f"limits.host_memory={tight_bytes}")
+    assert plan["recompute"] is not None
+    assert plan["exact"]
+    assert all(torch.equal(tight[name], value) for name, value in plain.items())
+
+
+@pytest.mark.parametrize("share", [0.55, 0.2])
+def test_weights_from_parts_are_those_of_the_whole(job_path: Path, share: float) -> None:
+    plain, plan = trained(job_path, "plain", "limits.host_memory=1GiB", "model.norm=none")
+    tight_bytes = int(share * plan["peak_bytes"] / 0.7)  # type: ignore[operator]
+    tight, plan = trained(job_path, "tight", f"limits.host_memory={tight_bytes}", "model.norm=none")
+    assert plan["micro_batches"] or plan["tiles"]
+    assert plan["exact"]
+    for name, value in plain.items():
+        torch.testing.assert_close(tight[name], value, rtol=2e-3, atol=2e-4)

@@ -1,0 +1,192 @@
+"""`outsize verify` on a run that was not trained by the plain step: the step as planned equals it, or that is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import write_job
+from torch import nn
+
+from outsize.commands.proving import StepProof, planned_otherwise, prove_step
+from outsize.commands.train import train
+from outsize.commands.verify import verify
+from outsize.data.statistics import BandStatistics
+from outsize.errors import RunError, VerifyError
+from outsize.job import ClassSpec
+from outsize.plan.plan import Plan, Recompute, Tiling
+from outsize.progress import Reporter
+from outsize.runs import RunFolder
+from outsize.strategies.saved import recomputable
+from outsize.train.checkpoint import Card
+
+QUIET = Reporter("quiet")
+_PLAN = Plan(purpose="train", batch=2, limit_bytes=1, peak_bytes=1, exact=True, why=())
+CARD = Card(
+    task="segment",
+    model="unet",
+    options={},
+    classes=tuple(ClassSpec(name=str(value), value=value) for value in range(3)),
+    bands=("", ""),
+    dtype="uint16",
+    statistics=BandStatistics((800.0, 900.0), (300.0, 200.0)),
+)
+
+# what a job asks for, and what its plan must do about it
+JOBS = {
+    "recompute": {'host_memory = "1GiB"': 'host_memory = "4MiB"'},
+    "tiles": {
+        'host_memory = "1GiB"': 'host_memory = "5MiB"',
+        "width = 4": 'width = 4\nnorm = "none"',
+        "tile_px = 64\nbatch": "tile_px = 128\nbatch",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def run(name: str) -> Path:
+        if name not in made:
+            changes = {**JOBS[name], "epochs = 2": "epochs = 1"}
+            job = write_job(tmp_path_factory.mktemp(name) / "job.toml", scenes, **changes)
+            made[name] = train(job, overrides=(), device_name="cpu", mode="new", reporter=QUIET).path
+        return made[name]
+
+    return run
+
+
+@pytest.fixture
+def own(tmp_path: Path, trained: Callable[[str], Path]) -> Callable[..., RunFolder]:
+    """A trained run whose training plan the test may change."""
+
+    def copy(name: str, **changes: Any) -> RunFolder:
+        run = RunFolder(Path(shutil.copytree(trained(name), tmp_path / name)))
+        plans = json.loads(run.plan.read_text())
+        plans["train"].update(changes)
+        run.plan.write_text(json.dumps(plans))
+        return run
+
+    return copy
+
+
+def _verified(run: RunFolder) -> dict[str, Any]:
+    return verify(run.path, overrides=(), device_name="cpu", reporter=QUIET)
+
+
+def test_a_run_that_recomputed(own: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]) -> None:
+    run = own("recompute")
+    plan = planned_otherwise(run)
+    assert plan is not None
+    assert plan.recompute is not None
+    proof = verify(run.path, overrides=(), device_name="cpu", reporter=Reporter("json"))["planned_step"]
+    assert proof["passed"]
+    # a CPU replays to the bit
+    assert (proof["loss"], proof["gradients"], proof["buffers"]) == (0.0, 0.0, 0.0)
+    num_keys = len(plan.recompute.saved)
+    num_made = num_keys - len(proof["unmet"]) - len(proof["refused"])
+    assert proof["num_keys"] == num_keys
+    assert num_made >= num_keys - 1
+    assert f"{num_made} of {num_keys} planned tensors recomputed" in capsys.readouterr().out
+    assert json.loads(run.verify.read_text())["planned_step"]["passed"]
+
+
+def test_a_run_that_tiled(own: Callable[..., RunFolder]) -> None:
+    run = own("tiles")
+    proof = _verified(run)["planned_step"]
+    assert proof["passed"]
+    assert (proof["num_tiles"], proof["num_micro_batches"]) == (9, 2)
+    assert 0 < proof["gradients"] < 1e-12  # summed in another order
+
+
+def test_a_halo_too_short_for_the_gradient_fails(own: Callable[..., RunFolder]) -> None:
+    short = {"core_px": 64, "halo_before_px": [20, 20], "halo_after_px": [20, 20], "stride_px": 4}
+    run = own("tiles", tiles=short)  # 22 px are needed
+    with pytest.raises(
+        VerifyError, match=r"a step as planned differs from the plain one by .* in "
+    ) as caught:
+        _verified(run)
+    assert "logits differ" not in str(caught.value)  # prediction has a halo of its own
+    proof = json.loads(run.verify.read_text())["planned_step"]
+    assert not proof["passed"]
+    assert proof["gradients"] > proof["tolerance"]
+
+
+def test_an_approximate_plan_is_measured_and_does_not_fail(own: Callable[..., RunFolder]) -> None:
+    proof = _verified(own("recompute", recompute=None, micro_batches=2, exact=False))["planned_step"]
+    assert not proof["passed"]
+    assert proof["gradients"] > 1e-3  # batch norm saw half the batch at a time
+    assert proof["buffers"] > 1e-3
+
+
+def test_a_batch_counted_twice_fails(own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = own("recompute", recompute={"saved": [], "blocks": ["encoder.0", "decoder.1"]})
+    assert _verified(run)["planned_step"]["num_blocks"] == 2
+    monkeypatch.setattr("outsize.strategies.blocks._buffers_aside", lambda _: nullcontext())
+    with pytest.raises(VerifyError, match=r"differs .* in encoder|differs .* in decoder"):
+        _verified(run)
+    proof = json.loads(run.verify.read_text())["planned_step"]
+    assert proof["gradients"] == 0.0
+    assert proof["buffers"] > 0.1
+
+
+def test_tensors_that_do_not_come_up_are_told(
+    own: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = [["encoder.9", 0, 0], ["encoder.0.1", 0, 0]]  # there is none, and the result of a convolution
+    run = own("recompute", recompute={"saved": keys, "blocks": []})
+    proof = verify(run.path, overrides=(), device_name="cpu", reporter=Reporter("json"))["planned_step"]
+    assert proof["unmet"] == ("encoder.9, call 0, tensor 0",)
+    assert proof["refused"] == ("encoder.0.1, call 0, tensor 0",)
+    told = capsys.readouterr().out
+    assert "0 of 2 planned tensors recomputed" in told
+    assert "did not come up: encoder.9" in told
+    assert "had to be kept: encoder.0.1" in told
+
+
+def test_a_plain_run_has_nothing_to_prove(copied_run: Path) -> None:
+    assert planned_otherwise(RunFolder(copied_run)) is None
+    assert "planned_step" not in _verified(RunFolder(copied_run))
+    (copied_run / "plan.json").unlink()
+    assert planned_otherwise(RunFolder(copied_run)) is None
+
+
+@pytest.mark.parametrize("spoilt", ["{}", '{"train": {"batch": 2}}', '{"train": {"tiles": 3}}', "[]"])
+def test_a_plan_that_is_none_is_refused(copied_run: Path, spoilt: str) -> None:
+    (copied_run / "plan.json").write_text(spoilt)
+    with pytest.raises(RunError, match=r"plan\.json cannot be understood: found .*run `outsize plan` again"):
+        _verified(RunFolder(copied_run))
+
+
+def _proven(plan: Plan) -> StepProof:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(2, 4, 3, padding=1), nn.SiLU(), nn.Dropout(0.5), nn.Conv2d(4, 3, 3, padding=1))
+    model = nn.Sequential(*layers).eval()
+    device = torch.device("cpu")
+    proof = prove_step(plan, model, CARD, loss="cross_entropy", stride_px=1, device=device)
+    assert not model.training
+    assert all(each.grad is None and each.dtype == torch.float32 for each in model.parameters())
+    return proof
+
+
+def test_dropout_is_replayed_where_all_is_one_part_and_left_out_where_it_is_not() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.SiLU(), nn.Dropout(0.5), nn.Conv2d(4, 3, 3))
+    keys = recomputable(model, lambda: model(torch.randn(2, 2, 16, 16)).sum())
+    whole = _proven(replace(_PLAN, recompute=Recompute(tuple(sorted(keys)))))
+    assert keys
+    assert whole.passed
+    assert not whole.unmet
+    assert not whole.refused
+    tiling = Tiling(core_px=512, halo_before_px=(2, 2), halo_after_px=(2, 2), stride_px=1)
+    for settings in ({"micro_batches": 2}, {"tiles": tiling}, {"micro_batches": 2, "tiles": tiling}):
+        assert _proven(replace(_PLAN, **settings)).passed
+    short = replace(tiling, halo_before_px=(1, 2))
+    assert not _proven(replace(_PLAN, tiles=short)).passed

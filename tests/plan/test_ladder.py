@@ -1,0 +1,109 @@
+"""The way that is taken: plain where it fits, exact before approximate, the fastest of those that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from outsize.errors import TraceError
+from outsize.plan.ladder import Task, Way, choose, plain, ways
+from outsize.plan.plan import Plan
+from outsize.plan.step import StepFacts, StepOp
+from outsize.tiles.halo import Halo, Reach
+
+Chain = Callable[..., StepFacts]
+
+
+@pytest.fixture
+def task(chain: Chain) -> Task:
+    halo = Halo(Reach(6, 6), Reach(6, 6), 4)
+    return Task(4, 64, chain, lambda op: (op.flops + op.moved_bytes) * 1e-9, halo)
+
+
+@pytest.fixture
+def with_norm(task: Task) -> Task:
+    return replace(task, across_samples="norm1 looks across", across_pixels="norm1 looks across")
+
+
+def planned(task: Task, share: float, *, approximate: bool = False) -> Plan | list[Way]:
+    limit_bytes = int(plain(task).peak_bytes * share)
+    return choose(task, limit_bytes=limit_bytes, budget_bytes=limit_bytes, approximate=approximate)
+
+
+def test_what_fits_is_left_alone(with_norm: Task, task: Task, chain: Chain) -> None:
+    plan = planned(with_norm, 1.0)
+    assert isinstance(plan, Plan)
+    assert (plan.recompute, plan.micro_batches, plan.tiles, plan.rejected) == (None, None, None, ())
+    assert plan.exact
+    assert plan.step_s == pytest.approx(sum(map(task.op_s, chain(4, 64).ops)))
+
+
+def test_a_little_too_large_recomputes_a_little(with_norm: Task, task: Task, chain: Chain) -> None:
+    plan = planned(with_norm, 0.95)
+    assert isinstance(plan, Plan)
+    assert plan.exact
+    assert plan.recompute is not None
+    assert plan.peak_bytes <= plan.limit_bytes
+    assert plan.step_s is not None
+    assert 1.0 < plan.step_s / sum(map(task.op_s, chain(4, 64).ops)) < 1.05
+    assert any("needs" in each.why for each in plan.rejected if each.what == "plain")
+
+
+def test_exact_parts_of_a_batch_cost_nothing_and_are_taken_where_nothing_looks_across(task: Task) -> None:
+    plan = planned(task, 0.6)
+    assert isinstance(plan, Plan)
+    assert (plan.exact, plan.micro_batches) == (True, 2)
+
+
+def test_an_approximate_way_is_taken_only_when_allowed(with_norm: Task) -> None:
+    refused = planned(with_norm, 0.2)
+    assert isinstance(refused, list)
+    assert any(way.inexact for way in refused)
+    plan = planned(with_norm, 0.2, approximate=True)
+    assert isinstance(plan, Plan)
+    assert not plan.exact
+    assert any(reason == "approximate: norm1 looks across" for reason in plan.why)
+
+
+def test_one_large_image_is_cut_into_the_largest_tiles_that_fit(task: Task) -> None:
+    large = replace(task, batch=1, side_px=256)
+    plan = planned(large, 0.3)
+    assert isinstance(plan, Plan)
+    assert plan.tiles is not None
+    assert plan.exact
+    assert plan.tiles.core_px % 4 == 0
+    assert (plan.tiles.halo_before_px, plan.tiles.halo_after_px) == ((8, 8), (8, 8))
+    looser = planned(large, 0.5)
+    assert isinstance(looser, Plan)
+    assert looser.tiles is None or looser.tiles.core_px >= plan.tiles.core_px
+
+
+def test_a_part_on_which_the_model_does_not_run_is_passed_over(task: Task, chain: Chain) -> None:
+    def fussy(num_samples: int, side_px: int):
+        if num_samples == 1:
+            raise TraceError("one value per channel")
+        return chain(num_samples, side_px)
+
+    names = [way.name for way in ways(replace(task, step_of=fussy), 0)]
+    assert "2 micro-batches" in names
+    assert not any(name.startswith(("4 micro-batches", "tiles")) for name in names)
+
+
+def test_blocks_free_more_than_cheap_operations_and_cost_more(task: Task, chain: Chain) -> None:
+    task = replace(task, batch=1, step_of=partial(chain, num_layers=16))
+    found = {way.name.split(" such")[0]: way for way in ways(task, 0)}
+    cheap = next(way for name, way in found.items() if "cheap" in name and name.startswith("recompute"))
+    block = next(way for name, way in found.items() if "blocks" in name and name.startswith("recompute"))
+    first = plain(task)
+    assert block.peak_bytes < cheap.peak_bytes < first.peak_bytes
+    assert first.step_s < cheap.step_s < block.step_s
+
+
+def test_every_way_counts_its_own_operations(task: Task, chain: Chain) -> None:
+    seen: list[StepOp] = []
+    counted = replace(task, op_s=lambda op: seen.append(op) or 1e-6)  # type: ignore[func-returns-value]
+    (way,) = [way for way in ways(counted, 0) if way.name == "4 micro-batches"]
+    assert way.step_s == pytest.approx(4 * len(chain(1, 64).ops) * 1e-6)

@@ -1,0 +1,46 @@
+"""What to ask a cluster for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outsize.plan.facts import Facts, Machine, WindowFacts
+from outsize.plan.plan import Plan
+from outsize.plan.request import Work, make_request
+from outsize.tiles.halo import Halo, Reach
+
+GIB = 2**30
+TRAIN = Plan("train", 8, 16 * GIB, 10 * GIB, True, (), step_s=0.5)
+PREDICT = replace(TRAIN, purpose="predict", peak_bytes=2 * GIB, step_s=0.1)
+FACTS = Facts(
+    Machine("cuda:0", "a card", 16 * GIB, 15 * GIB, 8, 64 * GIB),
+    WindowFacts(256, GIB // 8, 0, 100.0, 1000.0, 0.0, 1e-7),
+    Halo(Reach(8, 8), Reach(8, 8), 16),
+)
+WORK = Work(7200, 10, 10_000_000, 100_000_000, 2, 4, GIB)
+
+
+def test_the_fullest_moment_and_all_the_time_are_asked_for() -> None:
+    found = make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=2, usable=0.8)
+    assert found.gpus == 2
+    assert found.gpu_gib == 13  # 10 / 0.8, and the context
+    # an hour of steps, 20 s of pixels, and some to spare
+    assert 1.0 < found.hours < 1.6
+    assert found.disk_gib >= 1
+    assert "--gres=gpu:2" in found.lines()[1]
+    assert found.as_dict()["host_gib"] == found.host_gib
+
+
+def test_without_rates_the_time_is_not_made_up() -> None:
+    found = make_request(replace(TRAIN, step_s=None), PREDICT, FACTS, WORK, num_gpus=1, usable=0.8)
+    assert found.hours is None
+    assert "not known" in found.lines()[0]
+    assert len(found.lines()) == 1
+
+
+def test_a_cpu_is_asked_for_no_gpu() -> None:
+    found = make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=0, usable=0.8)
+    assert found.gpu_gib == 0
+    assert "GPU" not in found.lines()[0]
+    assert "gres" not in found.lines()[1]
+    assert found.host_gib > make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=1, usable=0.8).host_gib

@@ -1,0 +1,180 @@
+"""Whole modules run again in backward: nothing but memory and time changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from outsize.errors import PlanError
+from outsize.measure.memory import LiveBytes
+from outsize.models import build_model
+from outsize.plan.step import Key
+from outsize.strategies.blocks import checkpointed
+from outsize.strategies.saved import SavedTensors, recomputable
+
+_BLOCKS = ("encoder.0", "encoder.1", "bottleneck", "decoder.1")
+
+
+class Dropping(nn.Module):
+    """A network whose blocks draw random numbers, and one of which has two outputs and a keyword."""
+
+    class Fork(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+
+        def forward(self, x: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+            out = self.norm(self.conv(x)) * scale
+            return out.relu(), nn.functional.dropout(out, 0.5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fork, self.last = Dropping.Fork(), nn.Sequential(nn.Dropout(0.5), nn.Conv2d(4, 2, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.fork(x, scale=0.5)
+        return self.last(a + b)
+
+
+def _net() -> nn.Module:
+    torch.manual_seed(2)
+    return build_model("unet", num_classes=3, in_channels=4, levels=3, width=4)
+
+
+@contextmanager
+def _both(model: nn.Module, paths: tuple[str, ...], keys: frozenset[Key]) -> Iterator[SavedTensors]:
+    with checkpointed(model, paths), SavedTensors(model, keys) as saved:
+        yield saved
+
+
+def _train(
+    model: nn.Module, images: Tensor, paths: tuple[str, ...], steps: int, keys: frozenset[Key]
+) -> Tensor:
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    losses = []
+    with _both(model, paths, keys) as saved:
+        for step in range(steps):
+            torch.manual_seed(step)
+            optimizer.zero_grad()
+            with saved.forward():
+                loss = model(images).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def _assert_equal_states(a: nn.Module, b: nn.Module) -> None:
+    for (name, x), y in zip(a.state_dict().items(), b.state_dict().values(), strict=True):
+        assert torch.equal(x, y), name
+
+
+@pytest.mark.parametrize("paths", [("bottleneck",), _BLOCKS], ids=["one", "all"])
+def test_training_is_the_same_bit_by_bit(paths: tuple[str, ...]) -> None:
+    plain, ours = _net(), _net()
+    images = torch.randn(2, 4, 16, 16)
+    expected = _train(plain, images, (), 20, frozenset())
+    assert torch.equal(_train(ours, images, paths, 20, frozenset()), expected)
+    _assert_equal_states(plain, ours)
+
+
+def test_dropout_keywords_and_several_outputs() -> None:
+    torch.manual_seed(2)
+    plain = Dropping()
+    ours = copy.deepcopy(plain)
+    images = torch.randn(2, 4, 8, 8)
+    expected = _train(plain, images, (), 20, frozenset())
+    assert torch.equal(_train(ours, images, ("fork", "last"), 20, frozenset()), expected)
+    _assert_equal_states(plain, ours)
+
+
+def test_batch_norm_counts_a_batch_once() -> None:
+    model = _net()
+    _train(model, torch.randn(2, 4, 16, 16), _BLOCKS, 1, frozenset())
+    counts = {int(each) for name, each in model.named_buffers() if name.endswith("num_batches_tracked")}
+    assert counts == {1}
+
+
+def test_together_with_recomputed_tensors() -> None:
+    plain, ours = _net(), _net()
+    images = torch.randn(2, 4, 16, 16)
+    paths = ("encoder.0", "bottleneck")
+    twin = copy.deepcopy(ours)
+    with checkpointed(twin, paths):
+        keys = recomputable(twin, lambda: twin(images).square().mean())
+    assert keys
+    assert not any(path.startswith("bottleneck.") for path, _, _ in keys)  # their tensors are not autograd's
+    expected = _train(plain, images, (), 20, frozenset())
+    assert torch.equal(_train(ours, images, paths, 20, keys), expected)
+    _assert_equal_states(plain, ours)
+
+
+def test_less_is_held_than_by_either_alone() -> None:
+    model = _net()
+    images = torch.randn(2, 4, 32, 32)
+    paths = ("encoder.0", "decoder.1")
+
+    def held_bytes(paths: tuple[str, ...], keys: frozenset[Key]) -> int:
+        with _both(model, paths, keys) as saved, LiveBytes() as live:
+            with saved.forward():
+                loss = model(images).square().mean()
+            found = live.now_bytes
+            loss.backward()
+        return found
+
+    with checkpointed(model, paths):
+        joint = recomputable(model, lambda: model(images).square().mean())
+    alone = recomputable(model, lambda: model(images).square().mean())
+    both = held_bytes(paths, joint)
+    assert both < held_bytes(paths, frozenset()) < held_bytes((), frozenset())
+    assert both < held_bytes((), alone)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = _net()
+    names = list(model.state_dict())
+    with checkpointed(model, _BLOCKS):
+        assert list(model.state_dict()) == names
+    assert not any("forward" in vars(module) for module in model.modules())
+    with pytest.raises(RuntimeError, match="stop"), checkpointed(model, _BLOCKS):
+        raise RuntimeError("stop")
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_an_unknown_module_is_named() -> None:
+    with pytest.raises(PlanError, match=r"'encoder\.9'.*plan again"), checkpointed(_net(), ("encoder.9",)):
+        pass
+
+
+def test_a_list_that_the_caller_fills_further_is_the_blocks_own() -> None:
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = _Sums()
+
+        def forward(self, values: Tensor) -> Tensor:
+            parts = [values]
+            for _ in range(3):
+                parts.append(self.block(parts))
+            return parts[-1]
+
+    class _Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(1.5))
+
+        def forward(self, parts: list[Tensor]) -> Tensor:
+            return torch.stack(parts).sum(0).tanh() * self.scale
+
+    torch.manual_seed(0)
+    model, values = Grows(), torch.randn(8)
+    (wanted,) = torch.autograd.grad(model(values).sum(), [model.block.scale])
+    with checkpointed(model, ["block"]):
+        loss = model(values).sum()
+    (found,) = torch.autograd.grad(loss, [model.block.scale])
+    assert torch.equal(found, wanted)

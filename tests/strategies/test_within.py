@@ -1,0 +1,128 @@
+"""Any module, made to fit a budget by one line, with the answer unchanged."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import outsize
+from outsize.errors import PlanError
+from outsize.measure.step import trace_step
+from outsize.plan.choose import USABLE
+from outsize.plan.cost import StepCost
+
+
+def _net() -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(4):
+        layers += [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)]
+    return nn.Sequential(nn.Conv2d(3, 8, 1), nn.Sequential(*layers[:6]), nn.Sequential(*layers[6:]))
+
+
+def _loss(model: nn.Module, images: Tensor) -> Tensor:
+    value: Tensor = model(images).square().mean()
+    return value
+
+
+IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+
+
+def _budget(share: float) -> int:
+    """Return a budget of which the usable part is a share of what the plain step needs."""
+    facts = trace_step(_net(), tuple(IMAGES.shape), loss=_loss, optimizer=torch.optim.AdamW, device="cpu")
+    return int(share * StepCost(facts).peak_bytes() / USABLE["cpu"])
+
+
+def _trained(model: nn.Module, num_steps: int = 5) -> dict[str, Tensor]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        _loss(model, IMAGES).backward()
+        optimizer.step()
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_a_budget_that_is_enough_changes_nothing() -> None:
+    with outsize.within(_net(), IMAGES, "1GiB", loss=_loss) as fit:
+        assert fit.plan.recompute is None
+        assert fit.plan.exact
+        assert fit.recorded is None
+
+
+@pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
+def test_a_smaller_budget_gives_the_same_weights_and_statistics(share: float) -> None:
+    model = _net()
+    wanted = _trained(copy.deepcopy(model))
+    with outsize.within(model, IMAGES, _budget(share), loss=_loss) as fit:
+        assert fit.plan.recompute is not None
+        assert fit.plan.peak_bytes <= USABLE["cpu"] * fit.plan.limit_bytes
+        found = _trained(model)
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_a_step_that_fails_leaves_the_next_one_whole() -> None:
+    model = _net()
+    wanted = _trained(copy.deepcopy(model), 1)
+    with outsize.within(model, IMAGES, _budget(0.75), loss=_loss):
+        with pytest.raises(RuntimeError):
+            model(torch.randn(2, 5, 64, 64))
+        found = _trained(model, 1)
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+class _Fussy(nn.Module):
+    """Looks at a number: shapes alone do not tell which way it goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = _net()
+
+    def forward(self, images: Tensor) -> Tensor:
+        scale = 2.0 if images.mean().item() > 0 else 1.0
+        result: Tensor = self.inner(images) * scale
+        return result
+
+
+def test_a_module_that_cannot_be_followed_is_recorded_in_a_real_step() -> None:
+    model = _Fussy()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    wanted = _trained(copy.deepcopy(model))
+    fit = outsize.within(model, IMAGES, int(_budget(0.75) * 0.9), loss=_loss)
+    assert fit.recorded is not None
+    assert "item" in fit.recorded or "data-dependent" in fit.recorded
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with fit:
+        assert fit.plan.recompute is not None
+        found = _trained(model)
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_an_example_of_several_tensors_is_recorded() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = _net()
+
+        def forward(self, one: Tensor, other: Tensor) -> dict[str, Any]:
+            return {"sum": self.inner(one + other), "none": None}
+
+    fit = outsize.within(Two(), (IMAGES, IMAGES), "1GiB")
+    assert fit.recorded == "the example is a tuple and no tensor"
+    assert fit.plan.peak_bytes > 0
+
+
+def test_budgets_that_cannot_be_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"a step does not fit the budget: found .* at least .* by"):
+        outsize.within(_net(), IMAGES, "100KiB", loss=_loss)
+    with pytest.raises(PlanError, match=r"more than .* has: found 1024.0 TiB"):
+        outsize.within(_net(), IMAGES, 1 << 50, loss=_loss)
+    with pytest.raises(outsize.errors.JobError, match="size not understood: found 'lots'"):
+        outsize.within(_net(), IMAGES, "lots", loss=_loss)
