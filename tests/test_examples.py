@@ -85,7 +85,7 @@ def _rectangles(
 
 
 def _buildings(root: Path) -> None:
-    labels = _blobs(1100, 1100, 2, 3)
+    labels = _blobs(660, 660, 2, 3)
     _write(root / "scene.tif", _colours(labels, 3), 0.5, "EPSG:3857")
     _rectangles(root / "buildings.geojson", labels, 0.5, "EPSG:3857", {1: "building"})
 
@@ -121,7 +121,7 @@ _TIGHT = ("model.levels=3", "model.width=4", "train.tile_px=256", "limits.host_m
     ("name", "draw", "extra"),
     [
         ("dubai", _dubai, ()),
-        ("buildings", _buildings, ("data.split.block_px=256", "data.split.gap_px=32")),
+        ("buildings", _buildings, ("data.split.block_px=160", "data.split.gap_px=32")),
         ("sentinel2", _sentinel2, ("data.labels=landcover.geojson", "model.width=4")),
         ("satellite", _satellite, _TIGHT),
     ],

@@ -19,8 +19,11 @@ def plan_error(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return plan_error
 
 
-def test_predicted_memory_is_what_lives(plan_error: ModuleType, tmp_path: Path) -> None:
+def test_predicted_memory_is_what_lives(
+    plan_error: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "new" / "table"
+    monkeypatch.setattr(plan_error, "TINY", plan_error.TINY[1:] * 2)
     rows = plan_error.main(["--device", "cpu", "--quick", "--out", str(place)])
     assert [row for row in rows if "failed" in row] == []
     assert {row["way"] for row in rows} == {"plain", "recompute", "blocks", "predict"}

@@ -1,7 +1,7 @@
 """Trains the same job many times, killing each at another moment and resuming it; run by test_resume.
 
 The moments are points in the program, so that every kind is met for sure: a step, a validation, and the write of a
-checkpoint before, amid and after its bytes reach the disk. This process never computes, so its children may fork.
+checkpoint before, amid and after its bytes reach the disk. This process has no threads, so its children may fork.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ import outsize.infer.validate as validate_module
 import outsize.train.checkpoint as checkpoint_module
 import outsize.train.loop as loop_module
 from outsize.commands.train import train
+from outsize.measure.facts import gather_facts
+from outsize.measure.machine import look_at_machine
+from outsize.models import build_model
 from outsize.progress import Reporter
 
 
@@ -84,7 +87,15 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 
 
+def warm_up() -> None:
+    """Load, on shapes alone, what each child would else load anew; no backward, after which none might be forked."""
+    torch.set_num_threads(1)
+    model = build_model("unet", num_classes=2, in_channels=1, levels=2, width=2)
+    gather_facts(model, 1, look_at_machine(torch.device("cpu")), bf16=False)
+
+
 def main(job: Path, folder: Path) -> None:
+    warm_up()
     undisturbed = folder / "undisturbed"
     outcomes: dict[str, Any] = {"undisturbed": run_child(job, undisturbed, "new")}
     expected = fingerprint(undisturbed)
