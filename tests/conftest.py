@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -26,6 +27,13 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 torch.set_num_threads(1)
 
 WriteRaster = Callable[..., Path]
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from going over all of torch's objects again and again: they stay to the end."""
+    gc.collect()
+    gc.freeze()
+
 
 _JOB = """
 task = "segment"

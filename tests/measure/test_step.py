@@ -302,10 +302,9 @@ def test_the_optimizer_takes_all_weights_at_once_as_on_cuda() -> None:
     "build",
     [
         lambda: _smp("FPN", "efficientnet-b0"),
-        lambda: _smp("UnetPlusPlus", "resnet101"),
         lambda: deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=3),
     ],
-    ids=["FPN, efficientnet-b0", "UnetPlusPlus, resnet101", "torchvision DeepLabV3"],
+    ids=["FPN, efficientnet-b0", "torchvision DeepLabV3"],
 )
 def test_models_of_others_are_followed_at_any_size(build: Callable[[], nn.Module]) -> None:
     model = build()
