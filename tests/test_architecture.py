@@ -39,6 +39,7 @@ TESTED_THROUGH = {
     "commands.preparing": "commands/test_bad_jobs.py",
     "commands.planning": "commands/test_plan.py",
     "measure.flops": "measure/test_flops.py",
+    "strategies.find": "strategies/test_blocks.py",
     "strategies.across": "strategies/test_across.py",
     "strategies.within": "strategies/test_within.py",
     "commands.advice": "commands/test_plan.py",

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from outsize.plan.recompute import CHEAP
 from outsize.plan.step import Key
+from outsize.strategies import watch
 from outsize.strategies.saved import SavedTensors, recomputable
 from outsize.strategies.watch import Watch
 
@@ -135,3 +137,7 @@ def test_a_frozen_encoder_is_freed_as_it_runs() -> None:
         logits = model(_IMAGES)
         assert seen[0]() is None
         assert logits.requires_grad
+
+
+def test_what_the_planner_counts_on_is_known_here() -> None:
+    assert CHEAP <= watch._CHEAP

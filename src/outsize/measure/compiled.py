@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from outsize.measure.step import BLOCK_BYTES
 from outsize.plan.compiled import CompiledSaved
+from outsize.plan.step import BLOCK_BYTES
 
 
 def compiled_saved_bytes(

@@ -21,9 +21,7 @@ from outsize.errors import TraceError, explain
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import AnyNumber, as_on_cuda, ghost_of, mended
 from outsize.measure.where import Where
-from outsize.plan.step import Role, Saved, StepFacts, StepOp, Storage
-
-BLOCK_BYTES = 512  # what a GPU's allocator rounds sizes up to
+from outsize.plan.step import BLOCK_BYTES, Role, Saved, StepFacts, StepOp, Storage
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
 Decode = Callable[[Any], object]

@@ -167,12 +167,7 @@ def _tilings(halo: Halo, limits: LimitsSection) -> tuple[Callable[[int], Tiling]
         )
 
     def tiling_of(core_px: int) -> Tiling:
-        return Tiling(
-            core_px=core_px,
-            halo_before_px=(need.rows.before_px, need.cols.before_px),
-            halo_after_px=(need.rows.after_px, need.cols.after_px),
-            stride_px=need.stride_px,
-        )
+        return Tiling.of(core_px, need)
 
     return tiling_of, tuple(why), exact
 

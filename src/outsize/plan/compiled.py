@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from outsize.plan.blocks import outward
-from outsize.plan.step import StepFacts, Storage
+from outsize.plan.step import BLOCK_BYTES, StepFacts, Storage
 
 _LARGEST_SHARE = (
     1 / 8
 )  # of all saved bytes; more in one piece takes long to compile and is freed late on the way back
 _KIND = "compiled"  # of operations inside of a compiled block: no recipe may be made of them
-_UNIT_BYTES = 512  # of a storage's size
 
 
 @dataclass(frozen=True)
@@ -132,4 +131,4 @@ def _lies_in(module: str, path: str) -> bool:
 
 
 def _rounded(size_bytes: float) -> int:
-    return -(-round(size_bytes) // _UNIT_BYTES) * _UNIT_BYTES
+    return -(-round(size_bytes) // BLOCK_BYTES) * BLOCK_BYTES

@@ -154,12 +154,7 @@ def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
         tiles = cover(task.side_px, task.side_px, core_px, need)
         if tiles[0].read.height >= task.side_px:
             continue  # core and halo are as large as the window
-        tiling = Tiling(
-            core_px,
-            (need.rows.before_px, need.cols.before_px),
-            (need.rows.after_px, need.cols.after_px),
-            task.halo.stride_px,
-        )
+        tiling = Tiling.of(core_px, task.halo)
         settings = {"tiles": tiling, **({"micro_batches": task.batch} if task.batch > 1 else {})}
         cost = _cost(task, 1, tiles[0].read.height)
         if cost is None:

@@ -18,6 +18,13 @@ class Tiling:
     halo_after_px: tuple[int, int]
     stride_px: int
 
+    @classmethod
+    def of(cls, core_px: int, halo: Halo) -> Tiling:
+        """Return the tiling with a core, its halo rounded up to the stride."""
+        need = halo.aligned
+        before, after = (need.rows.before_px, need.cols.before_px), (need.rows.after_px, need.cols.after_px)
+        return cls(core_px, before, after, need.stride_px)
+
     @property
     def halo(self) -> Halo:
         """The halo in the form that the grid takes."""

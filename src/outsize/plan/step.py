@@ -13,6 +13,8 @@ parameters and buffers of the model. What comes after in the plan, on another de
 is kept: a plan may only name what it has seen.
 """
 
+BLOCK_BYTES = 512  # what a GPU's allocator rounds sizes up to
+
 Role = Literal["activation", "gradient", "weight", "optimizer", "input"]
 
 
@@ -37,7 +39,7 @@ class Storage:
     """Memory that tensors share, from the operation that makes it to the one before which it is gone."""
 
     index: int
-    size_bytes: int  # as a GPU's allocator rounds it: a multiple of 512
+    size_bytes: int  # as a GPU's allocator rounds it: a multiple of BLOCK_BYTES
     born: int  # -1: it was there before the step
     dies: int  # the number of operations: it outlives the step
     role: Role

@@ -50,13 +50,7 @@ def list_cuts(
         window_px = tiles[0].read.height, tiles[0].read.width
         one_s = seconds_of(window_px)
         peak_bytes = peak_of(window_px)
-        need = halo.aligned
-        tiling = Tiling(
-            core_px,
-            (need.rows.before_px, need.cols.before_px),
-            (need.rows.after_px, need.cols.after_px),
-            halo.stride_px,
-        )
+        tiling = Tiling.of(core_px, halo)
         cuts[num] = Cut(
             num_per_side=num,
             tiling=tiling,

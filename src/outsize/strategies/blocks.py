@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
-from outsize.errors import PlanError, explain
+from outsize.strategies.find import find_module
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def checkpointed(model: nn.Module, paths: Collection[str]) -> Iterator[None]:
 
     No module is wrapped, so no parameter changes its name, and afterwards the model is as it was.
     """
-    blocks = [_find(model, path) for path in paths]
+    blocks = [find_module(model, path, "recomputed as a whole") for path in paths]
     before = [vars(block).get("forward") for block in blocks]
     for block in blocks:
         block.forward = _rerun(block, block.forward)
@@ -31,21 +31,6 @@ def checkpointed(model: nn.Module, paths: Collection[str]) -> Iterator[None]:
                 del block.forward
             else:
                 block.forward = forward
-
-
-def _find(model: nn.Module, path: str) -> nn.Module:
-    modules: dict[str, nn.Module] = dict(model.named_modules())
-    if path not in modules:
-        near = [name for name in modules if name.endswith(path.rpartition(".")[2])][:3]
-        raise PlanError(
-            explain(
-                "a module to be recomputed as a whole is not in the model",
-                repr(path),
-                "the path of a module" + (f" such as {', '.join(near)}" if near else ""),
-                "plan again for this model",
-            )
-        )
-    return modules[path]
 
 
 def _rerun(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:

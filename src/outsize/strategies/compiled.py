@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -13,10 +13,10 @@ from torch import nn
 from outsize.errors import PlanError, explain
 from outsize.plan.plan import Compile
 from outsize.strategies.compat import Backend, compile_errors, no_global_hooks, with_activation_budget
+from outsize.strategies.find import find_module
+from outsize.strategies.step import Forward
 
 BACKEND: Backend = "inductor"
-
-Forward = Callable[[], AbstractContextManager[object]]  # what one forward pass runs in
 
 
 def compiled(model: nn.Module, setting: Compile, forward: Forward) -> Forward:
@@ -108,18 +108,8 @@ def _refuse_replaced(path: str, block: nn.Module) -> None:
 
 
 def _find(model: nn.Module, path: str) -> nn.Module:
-    modules: dict[str, nn.Module] = dict(model.named_modules())
-    if path not in modules:
-        near = [name for name in modules if name.endswith(path.rpartition(".")[2])][:3]
-        raise PlanError(
-            explain(
-                "a module to be compiled is not in the model",
-                repr(path),
-                "the path of a module" + (f" such as {', '.join(near)}" if near else ""),
-                "plan again for this model",
-            )
-        )
-    if "forward" in vars(modules[path]):
+    module = find_module(model, path, "compiled")
+    if "forward" in vars(module):
         raise PlanError(
             explain(
                 "a module to be compiled is run in a way of its own already",
@@ -128,4 +118,4 @@ def _find(model: nn.Module, path: str) -> nn.Module:
                 "take back what replaced it",
             )
         )
-    return modules[path]
+    return module

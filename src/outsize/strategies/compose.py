@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -15,12 +14,10 @@ from outsize.strategies.across import refuse_norms_across
 from outsize.strategies.compiled import compiled
 from outsize.strategies.micro import micro_batched
 from outsize.strategies.recompute import Tell, recomputing
-from outsize.strategies.step import LossTerms, Step, Terms
+from outsize.strategies.step import Forward, LossTerms, Step, Terms
 from outsize.strategies.tiled import tiled
 
 __all__ = ["LossTerms", "Step", "Terms", "compose"]
-
-Forward = Callable[[], AbstractContextManager[object]]  # what one forward pass runs in
 
 
 def compose(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 
 Terms = Mapping[str, Tensor]
+Forward = Callable[[], AbstractContextManager[object]]  # what one forward pass runs in
 LossTerms = Callable[[nn.Module, Batch], Terms]  # each term a sum; the step divides it by its total
 
 Place = TypeVar("Place")  # of a part in its batch: some samples, a tile
