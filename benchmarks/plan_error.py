@@ -124,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options = _options(arguments)
     device = torch.device(options.device)
     if device.type == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cudnn.benchmark = False
         total_bytes = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, options.cap_gib * 2**30 / total_bytes), device)

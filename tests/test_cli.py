@@ -63,6 +63,14 @@ def test_help_is_there_in_half_a_second() -> None:
     assert min(taken_s) < 0.5
 
 
+def test_it_runs_as_a_module() -> None:
+    from outsize import __main__  # as processes that prepare batches do: nothing happens
+
+    assert __main__.main is cli.main
+    command = [sys.executable, "-m", "outsize", "--version"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.startswith("outsize ")
+
+
 def test_version() -> None:
     result = _run("--version")
     assert result.exit_code == 0

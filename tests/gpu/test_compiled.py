@@ -102,15 +102,13 @@ def _saved(model: nn.Module, setting: Compile | None, num_samples: int) -> dict[
     return compiled_saved_bytes(run, model, paths, num_px=num_samples * _SIDE_PX**2)
 
 
-def test_compiled_blocks_save_no_more_and_scale() -> None:
+def test_what_compiled_blocks_save_grows_with_the_pixels() -> None:
     model = _unet()
     setting = Compile(_blocks(model))
-    two, four, plain = _saved(model, setting, 2), _saved(model, setting, 4), _saved(model, None, 4)
+    two, four = _saved(model, setting, 2), _saved(model, setting, 4)
     num_px = 4 * _SIDE_PX**2
     for path, each in two.items():
         assert each.at(num_px) == pytest.approx(four[path].at(num_px), rel=0.01), path
-    total, plain_total = (sum(each.at(num_px) for each in found.values()) for found in (four, plain))
-    assert total <= 1.01 * plain_total
 
 
 def test_a_smaller_budget_saves_less() -> None:

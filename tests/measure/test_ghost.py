@@ -116,7 +116,8 @@ def _dispatched(name: str, key: str) -> bool:
 
 def test_the_lists_are_those_that_torch_has() -> None:
     cast = {*ghost.TO_FLOAT32, *ghost.FLOAT32_RESULT, *ghost.TO_BFLOAT16, *ghost.TO_WIDEST}
-    assert all(_dispatched(name, "AutocastCUDA") for name in cast)
+    # torch casts the input of rms_norm since 2.12; in 2.11 it is the same without a cast
+    assert all(_dispatched(name, "AutocastCUDA") for name in cast - {"rms_norm"})
     assert not any(_dispatched(name, "AutocastCPU") for name in cast - {"grid_sampler"})
     assert all(_dispatched(name, "AutocastCPU") for name in ghost.AS_THEY_COME)
     assert not any(_dispatched(name, "AutocastCUDA") for name in ghost.AS_THEY_COME)
@@ -163,6 +164,11 @@ def _forward_on_fake_cuda(model: nn.Module, *, bf16: bool) -> StepFacts:
         return record(run, twin, given=(images,))
 
 
+def _skip_group_norm_of_old_torch(bf16: bool) -> None:
+    if not bf16 and torch.__version__ < "2.12":
+        pytest.skip("torch 2.11 copies channels-last input of group norm on a GPU, and fakes do not tell")
+
+
 @pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="torch knows nothing of CUDA")
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bf16"])
 @pytest.mark.parametrize("name", MODELS)
@@ -175,6 +181,8 @@ def test_forward_runs_the_operations_that_cuda_would_run(name: str, bf16: bool) 
         ops = [op for op in facts.ops if op.kind != "empty"]
         return [(op.kind.replace("cudnn_", "native_"), op.dtype, op.module, op.moved_bytes) for op in ops]
 
+    if "group norm" in name or "FPN" in name:
+        _skip_group_norm_of_old_torch(bf16)
     assert told(ours)[: len(told(theirs))] == told(theirs)
     # cuDNN's batch norm keeps one more, of a size that fakes do not know
     kept = [each for each in theirs.saved if each.size_bytes]

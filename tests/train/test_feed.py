@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from itertools import chain
@@ -42,7 +43,8 @@ def _count(_: str, labels: Tensor, __: Weights) -> dict[str, float]:
 def _feed(seen: Seen, windows: object = None, *, in_processes: bool = False) -> Feed:
     maker = BatchMaker(windows or _Windows(), _count, "", None, len(seen.names), 2)  # type: ignore[arg-type]
     cpu = torch.device("cpu")
-    return Feed(maker, seen, steps_per_epoch=3, num_workers=2, in_processes=in_processes, device=cpu)
+    workers = {"num_workers": 2, "in_processes": in_processes}
+    return Feed(maker, seen, num_epochs=4, steps_per_epoch=3, device=cpu, **workers)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("in_processes", [False, True])
@@ -61,17 +63,43 @@ def test_a_resumed_epoch_yields_the_rest_and_has_seen_the_whole(in_processes: bo
     seen, whole = Seen(["a", "b"]), Seen(["a", "b"])
     with closing(_feed(seen, in_processes=in_processes)) as feed:
         rest = list(feed.batches(0, 2))
-    list(_feed(whole).batches(0, 0))
+    with closing(_feed(whole)) as feed:
+        list(feed.batches(0, 0))
     assert [batch.images[0, 0, 0, 0].item() for batch in rest] == [4]
     assert seen.as_dict() == whole.as_dict()
 
 
+class _Noting(_Windows):
+    def __init__(self) -> None:
+        self.epochs: set[int] = set()
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        self.epochs.add(epoch)
+        return super().sample(epoch, index)
+
+
+def test_batches_of_the_next_epoch_are_made_before_they_are_asked_for() -> None:
+    windows = _Noting()
+    with closing(_feed(Seen(["a", "b"]), windows)) as feed:
+        list(feed.batches(2, 0))
+        for _ in range(100):
+            if windows.epochs == {2, 3}:
+                break
+            time.sleep(0.02)
+        assert windows.epochs == {2, 3}
+        assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(3, 0)] == [300, 302, 304]
+        assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(1, 1)] == [
+            102,
+            104,
+        ]  # any other, too
+
+
 def test_switching_is_restored_also_when_closed_early() -> None:
     before = sys.getswitchinterval()
-    batches = _feed(Seen(["a", "b"])).batches(0, 0)
-    next(batches)
+    feed = _feed(Seen(["a", "b"]))
+    next(feed.batches(0, 0))
     assert sys.getswitchinterval() < before
-    batches.close()  # type: ignore[attr-defined]
+    feed.close()
     assert sys.getswitchinterval() == before
 
 
@@ -88,7 +116,8 @@ def test_processes_draw_the_samples_that_threads_draw(write_raster: Callable[...
         seed=5,
     )
     names = ["a", "b", "c"]
-    wanted = [list(_feed(Seen(names), windows).batches(epoch, 0)) for epoch in range(2)]
+    with closing(_feed(Seen(names), windows)) as feed:
+        wanted = [list(feed.batches(epoch, 0)) for epoch in range(2)]
     # files are open here by now, and GDAL's threads at work
     with closing(_feed(Seen(names), windows, in_processes=True)) as feed:
         found = [list(feed.batches(epoch, 0)) for epoch in range(2)]

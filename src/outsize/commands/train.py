@@ -143,7 +143,8 @@ def _fit(
     if lessons.classes and not done:
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
     seen = Seen([each.name for each in prepared.card.classes])
-    num_steps = recipe.steps_per_epoch * sum(phase.epochs for phase in recipe.phases)
+    num_epochs = sum(phase.epochs for phase in recipe.phases)
+    num_steps = recipe.steps_per_epoch * num_epochs
 
     make = BatchMaker(
         lessons.windows,
@@ -153,7 +154,7 @@ def _fit(
         num_classes=len(seen.names),
         batch=job.train.batch,
     )
-    feed = _feed(job, prepared, make, seen, recipe.steps_per_epoch, reporter)
+    feed = _feed(job, prepared, make, seen, (num_epochs, recipe.steps_per_epoch), reporter)
     with closing(feed), reporter.bar("train", num_steps, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
@@ -173,7 +174,7 @@ def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
 
 
 def _feed(
-    job: Job, prepared: Prepared, make: BatchMaker, seen: Seen, steps_per_epoch: int, reporter: Reporter
+    job: Job, prepared: Prepared, make: BatchMaker, seen: Seen, length: tuple[int, int], reporter: Reporter
 ) -> Feed:
     """Have batches made by processes for a GPU, whose kernels are launched from Python, and by threads else."""
     from outsize.data.processes import can_share
@@ -188,7 +189,8 @@ def _feed(
     return Feed(
         make,
         seen,
-        steps_per_epoch=steps_per_epoch,
+        num_epochs=length[0],
+        steps_per_epoch=length[1],
         num_workers=section.workers,
         in_processes=in_processes,
         device=prepared.device,

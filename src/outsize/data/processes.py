@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -44,7 +44,7 @@ class BatchProcesses(Generic[Key, Item]):
             generator=torch.Generator(),  # or the draw of a seed that is not used here would change those that are
         )
 
-    def make(self, keys: Sequence[Key]) -> Iterator[Item]:
+    def make(self, keys: Sequence[Key]) -> Generator[Item, None, None]:
         """Yield make(key) for each key in order."""
         assert self._loader is not None, "closed"
         self._keys.keys = keys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.library import Library, fallthrough_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+
+# torch 2.11 remarks on each operator of its own that is put right below, though it is told that this is meant
+warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice, product
 from multiprocessing import forkserver
 
 import numpy as np
@@ -54,22 +55,29 @@ def get_processes_ready() -> None:
 
 
 class Feed:
-    """Yields the batches of epochs, and counts what they hold; made by processes or else by threads until closed."""
+    """Yields the batches of epochs, and counts what they hold; made by processes or else by threads until closed.
+
+    One row of batches goes through all epochs: those of the next are made while the model is scored after the last.
+    """
 
     def __init__(
         self,
         make: BatchMaker,
         seen: Seen,
         *,
+        num_epochs: int,
         steps_per_epoch: int,
         num_workers: int,
         in_processes: bool,
         device: torch.device,
     ) -> None:
-        self._make, self._seen, self._steps_per_epoch = make, seen, steps_per_epoch
+        self._make, self._seen = make, seen
+        self._num_epochs, self._steps_per_epoch = num_epochs, steps_per_epoch
         self._num_workers, self._device = num_workers, device
         self._pins = device.type == "cuda"  # or a copy would wait for all kernels of the step before
         self._processes: BatchProcesses[tuple[int, int], Made] | None = None
+        self._made: Generator[Made, None, None] | None = None
+        self._next_epoch = -1
         if in_processes:
             make.windows.share_memory(num_workers)
             self._processes = BatchProcesses(make, num_processes=num_workers, pin=self._pins)
@@ -77,20 +85,30 @@ class Feed:
     def batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
         """Yield the batches of an epoch from a step on."""
         self._seen.clear()
+        if self._made is None or epoch != self._next_epoch:
+            self._begin(epoch)
+        assert self._made is not None
+        self._next_epoch = epoch + 1
         # from the first, also where a training is resumed in the middle: what was seen is that of the whole epoch
-        keys = [(epoch, step) for step in range(self._steps_per_epoch)]
-        made = self._processes.make(keys) if self._processes else self._by_threads(keys)
-        for step, (batch, num_px) in enumerate(made):
+        for step, (batch, num_px) in enumerate(islice(self._made, self._steps_per_epoch)):
             self._seen.add(num_px)
             if step >= first_step:
                 yield batch.to(self._device)
 
     def close(self) -> None:
-        """End the processes."""
+        """End the threads or processes."""
+        if self._made is not None:
+            self._made.close()
         if self._processes:
             self._processes.close()
 
-    def _by_threads(self, keys: list[tuple[int, int]]) -> Iterator[Made]:
+    def _begin(self, epoch: int) -> None:
+        if self._made is not None:
+            self._made.close()
+        keys = list(product(range(epoch, self._num_epochs), range(self._steps_per_epoch)))
+        self._made = self._processes.make(keys) if self._processes else self._by_threads(keys)
+
+    def _by_threads(self, keys: list[tuple[int, int]]) -> Generator[Made, None, None]:
         def make(index: int) -> Made:
             batch, num_px = self._make(keys[index])
             return (batch.pin_memory() if self._pins else batch), num_px
