@@ -131,6 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     else:
         torch.set_num_threads(1)  # tiny networks: on a busy machine a second thread costs more than it brings
     clock, about = _clock(device)
+    about |= {"command": "python benchmarks/plan_error.py " + " ".join(arguments or sys.argv[1:])}
+    about |= {"cap_gib": options.cap_gib}
+    place = options.out or _place(about["device"])
     rows: list[dict[str, Any]] = []
     start_s = time.perf_counter()
     models: dict[str, nn.Module] = {}
@@ -143,9 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for row in _rows(models[case.network.name], case, clock, device):
             rows.append(row)
             print(_line(row), flush=True)
-    about |= {"command": "python benchmarks/plan_error.py " + " ".join(arguments or sys.argv[1:])}
-    about |= {"took_s": round(time.perf_counter() - start_s), "cap_gib": options.cap_gib}
-    _write(options.out or _place(about["device"]), rows, about)
+        # after each, so that a run that is cut short leaves what it has seen
+        _write(place, rows, {**about, "took_s": round(time.perf_counter() - start_s)})
     print("\n".join(_summary(rows)))
     return rows
 
