@@ -19,6 +19,7 @@ MANY_PARAMETERS = {("data/synthetic.py", "draw_scene")}
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
+    "commands.shortage": "commands/test_train_planned.py",
     "tiles.local": "measure/test_halo_of_ops.py",
     "tiles.places": "measure/test_halo_of_ops.py",
     "tiles.pointwise": "measure/test_halo_of_ops.py",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from outsize.commands.train import train
+from outsize.data.batch import Batch
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.strategies import compose
+from outsize.strategies.step import Step, Terms
 
 QUIET = Reporter("quiet")
 
@@ -42,3 +46,36 @@ def test_weights_from_parts_are_those_of_the_whole(job_path: Path, share: float)
     assert plan["exact"]
     for name, value in plain.items():
         torch.testing.assert_close(tight[name], value, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("fails_at", [(3,), (3, 7)])
+def test_a_training_that_runs_out_of_memory_goes_on(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: tuple[int, ...]
+) -> None:
+    plain, before = trained(job_path, "plain")
+    whole, num_calls = compose.compose, 0
+
+    def failing(*args: Any, **settings: Any) -> Step:
+        step = whole(*args, **settings)
+
+        def run(batch: Batch, *, last: bool) -> Terms:
+            nonlocal num_calls
+            num_calls += 1
+            shares = step(batch, last=last)
+            if num_calls in fails_at:  # when gradients and statistics of batch norm are there
+                raise torch.OutOfMemoryError("Tried to allocate 20.00 MiB")
+            return shares
+
+        return run
+
+    monkeypatch.setattr(compose, "compose", failing)
+    tight, after = trained(job_path, "tight")
+    assert after["peak_bytes"] < before["peak_bytes"]  # type: ignore[operator]
+    assert after["recompute"] is not None
+    assert all(torch.equal(tight[name], value) for name, value in plain.items())
+    lines = [
+        json.loads(line) for line in (job_path.parent / "tight" / "metrics.jsonl").read_text().splitlines()
+    ]
+    told = [line["warning"] for line in lines if line["kind"] == "plan"]
+    assert len(told) == len(fails_at)
+    assert told[0].startswith("memory ran out: ")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from outsize.data.sampling import Seen
     from outsize.data.windows import TrainingWindows
     from outsize.losses import Weights
+    from outsize.strategies.step import Step
     from outsize.train.feed import BatchMaker, Feed
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, Recipe
@@ -121,8 +122,10 @@ def _begin(run: RunFolder, job: Job) -> None:
 def _fit(
     job: Job, run: RunFolder, prepared: Prepared, lessons: _Lessons, state: Any, reporter: Reporter
 ) -> Position:
+    from outsize.commands.shortage import tightening
     from outsize.data.sampling import Seen
     from outsize.strategies.compose import compose
+    from outsize.strategies.recover import recovering
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import save_state
     from outsize.train.feed import BatchMaker
@@ -131,15 +134,20 @@ def _fit(
 
     task = TASKS[job.task]
     recipe = _recipe(job, lessons.windows)
-    step = compose(
-        prepared.model,
-        task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights),
-        prepared.train_plan,
-        bf16=prepared.where.bf16,
-        tell=lambda text: _tell(text, log, reporter),
-    )
     done = state[1]["total_steps"] if state else 0
     log = TrainingLog(run.metrics, run.events, from_step=done)
+    loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
+    tell = partial(_tell, log=log, reporter=reporter)
+
+    def make_step(plan: Plan) -> Step:
+        return compose(prepared.model, loss_terms, plan, bf16=prepared.where.bf16, tell=tell)
+
+    def changed(plan: Plan, why: str) -> None:
+        tell(why)
+        replace(prepared, train_plan=plan).record(run)  # a resumed training goes on with it
+
+    tighten = tightening(job, prepared, make_step, changed)
+    step = recovering(make_step(prepared.train_plan), prepared.model, tighten)
     if lessons.classes and not done:
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
     seen = Seen([each.name for each in prepared.card.classes])

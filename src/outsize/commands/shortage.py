@@ -1,0 +1,56 @@
+"""What `train` does when memory runs out: a tighter plan for the same model, told and written to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from outsize.commands.planning import train_task
+from outsize.job import Job
+from outsize.plan.ladder import choose
+from outsize.plan.plan import Plan
+from outsize.plan.tighten import tighter
+from outsize.units import format_bytes
+
+if TYPE_CHECKING:
+    from outsize.commands.preparing import Prepared
+    from outsize.strategies.recover import Shortage, Tighten
+    from outsize.strategies.step import Step
+
+
+def tightening(
+    job: Job, prepared: Prepared, make_step: Callable[[Plan], Step], changed: Callable[[Plan, str], None]
+) -> Tighten:
+    """Return what makes the next step after a shortage; `changed` gets each new plan and the reason in words.
+
+    Several shortages follow one another down to the least that the planner knows; then its error ends the run.
+    """
+    now = prepared.train_plan
+
+    def tighten(shortage: Shortage) -> Step:
+        nonlocal now
+        task = train_task(job, prepared.model, len(prepared.bands), prepared.facts, prepared.where)
+        limits = job.limits
+        ways = partial(choose, task, limit_bytes=now.limit_bytes, approximate=limits.allow_approximate)
+        before, now = (
+            now,
+            tighter(
+                lambda budget_bytes: ways(budget_bytes=budget_bytes),
+                now,
+                wanted_bytes=shortage.wanted_bytes,
+                available_bytes=shortage.available_bytes,
+            ),
+        )
+        wanted = (
+            f"{format_bytes(shortage.wanted_bytes)} wanted" if shortage.wanted_bytes else shortage.message
+        )
+        changed(
+            now,
+            f"memory ran out: {format_bytes(before.peak_bytes)} predicted, {wanted}, "
+            f"{format_bytes(shortage.available_bytes)} available; the batch is repeated by a plan that needs "
+            f"{format_bytes(now.peak_bytes)}: {now.why[-1]}",
+        )
+        return make_step(now)
+
+    return tighten

@@ -1,0 +1,37 @@
+"""Chooses a plan that needs less than one that ran out of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outsize.errors import PlanError, explain
+from outsize.plan.ladder import Way
+from outsize.plan.plan import Plan
+from outsize.units import format_bytes
+
+_LESS = 0.97  # of what there is: the shortage tells the least that was wanted, not all of it
+
+
+def tighter(
+    choose: Callable[[float], Plan | list[Way]], before: Plan, *, wanted_bytes: int, available_bytes: int
+) -> Plan:
+    """Return the fastest plan that fits what is available, and needs less than the one before by any account.
+
+    `choose` takes a budget and returns a plan or all ways that there are. Where the step before wanted more than
+    was predicted, the others are taken to want more by the same factor: that is the lesson of the shortage.
+    """
+    short = max(1.0, wanted_bytes / before.peak_bytes)
+    budget_bytes = min(_LESS * available_bytes / short, before.peak_bytes - 1.0)
+    found = choose(budget_bytes)
+    if isinstance(found, Plan):
+        return found
+    least = min(found, key=lambda way: (way.inexact is not None, way.peak_bytes))
+    raise PlanError(
+        explain(
+            "memory ran out, and no tighter way is left",
+            f"{format_bytes(available_bytes)} available, {format_bytes(max(wanted_bytes, before.peak_bytes))} wanted",
+            f"at least {format_bytes(short * least.peak_bytes / _LESS)} for {least.name}"
+            + (f", which is approximate: {least.inexact}" if least.inexact else ""),
+            "free memory on the device, take a smaller batch or window, or set limits.allow_approximate = true",
+        )
+    )

@@ -1,0 +1,120 @@
+"""Repeats a step that ran out of memory, by a tighter one; nothing of the failed attempt stays."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from outsize.data.batch import Batch
+from outsize.measure.machine import look_at_machine
+from outsize.strategies.step import Step, Terms
+
+_ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_CPU_SAYS = "can't allocate memory"  # an error without a class of its own
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """What a step ran out of."""
+
+    wanted_bytes: int  # held when it failed, and what was asked for on top; 0 where that is not known
+    available_bytes: int  # that this process could have in all when the attempt was cleared away
+    message: str  # torch's own words
+
+
+Tighten = Callable[[Shortage], Step]
+
+
+def recovering(step: Step, model: nn.Module, tighten: Tighten) -> Step:
+    """Return a step that goes on with what `tighten` makes, from the failed batch on, whenever memory runs out.
+
+    Before each step buffers are copied and the state of random numbers is kept; gradients are not, so a step must
+    begin without any. `tighten` raises where nothing tighter is left.
+    """
+    now = step
+    kept = _Kept(model)
+
+    def run(batch: Batch, *, last: bool) -> Terms:
+        nonlocal now
+        kept.take()
+        while True:
+            try:
+                return now(batch, last=last)
+            except RuntimeError as error:
+                wanted_bytes = _wanted_bytes(error, batch.images.device)
+                if wanted_bytes is None:
+                    raise
+                message = str(error).partition("\n")[0]
+            # Out here, for the error holds the frames of the attempt, and they hold its tensors.
+            kept.give_back()
+            now = tighten(
+                Shortage(wanted_bytes, _available_bytes(batch.images.device, wanted_bytes), message)
+            )
+
+    return run
+
+
+class _Kept:
+    """What a step changes besides gradients: buffers and the state of random numbers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._copies: list[Tensor] = []
+        self._cpu_state: Tensor | None = None
+        self._cuda_states: list[Tensor] = []
+
+    def take(self) -> None:
+        """Copy it; a few kernels for all buffers together, into memory that stays."""
+        assert all(each.grad is None for each in self._model.parameters()), "gradients would be lost"
+        buffers = list(self._model.buffers())
+        if [(each.shape, each.dtype, each.device) for each in buffers] != [
+            (each.shape, each.dtype, each.device) for each in self._copies
+        ]:
+            self._copies = [torch.empty_like(each) for each in buffers]
+        _copy(self._copies, buffers)
+        self._cpu_state = torch.get_rng_state()
+        self._cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+    def give_back(self) -> None:
+        """Put it back, and free what the attempt has left."""
+        for parameter in self._model.parameters():
+            parameter.grad = None
+        _copy(list(self._model.buffers()), self._copies)
+        assert self._cpu_state is not None
+        torch.set_rng_state(self._cpu_state)
+        if self._cuda_states:
+            torch.cuda.set_rng_state_all(self._cuda_states)
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
+def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    if to:
+        with torch.no_grad():
+            torch._foreach_copy_(list(to), list(source))
+
+
+def _wanted_bytes(error: RuntimeError, device: torch.device) -> int | None:
+    """Return what was held and asked for; None where the error is another one."""
+    text = str(error)
+    if not isinstance(error, torch.OutOfMemoryError) and _CPU_SAYS not in text:
+        return None
+    asked = _ASKED.search(text)
+    if device.type != "cuda" or asked is None:
+        return 0
+    return torch.cuda.memory_allocated(device) + int(float(asked[1]) * _UNITS[asked[2]])
+
+
+def _available_bytes(device: torch.device, wanted_bytes: int) -> int:
+    free_bytes = look_at_machine(device).free_bytes
+    if device.type == "cuda":
+        free_bytes += torch.cuda.memory_reserved(device)
+    # a process may be allowed less than is free, and what is free may lie in pieces
+    return min(free_bytes, wanted_bytes) if wanted_bytes else free_bytes
