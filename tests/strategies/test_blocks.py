@@ -178,3 +178,32 @@ def test_a_list_that_the_caller_fills_further_is_the_blocks_own() -> None:
         loss = model(values).sum()
     (found,) = torch.autograd.grad(loss, [model.block.scale])
     assert torch.equal(found, wanted)
+
+
+def test_what_goes_into_a_block_is_seen_by_the_hooks_of_saved_tensors() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 1), nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()), nn.Conv2d(2, 1, 1)
+    )
+    images = torch.randn(1, 1, 4, 4)
+    between = model[0](images).detach()
+    away: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> int:
+        away.append(tensor.detach().clone())
+        return len(away) - 1
+
+    def unpack(place: int) -> Tensor:
+        return away[place]
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack), checkpointed(model, ("1",)):
+        loss = model(images).sum()
+    assert any(torch.equal(each, between) for each in away)
+    loss.backward()
+    found = [each.grad for each in model.parameters()]
+    model.zero_grad()
+    model(images).sum().backward()
+    for one, other in zip(found, (each.grad for each in model.parameters()), strict=True):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one, other)

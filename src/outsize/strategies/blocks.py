@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
@@ -38,13 +39,63 @@ def _rerun(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         return nullcontext(), _buffers_aside(block)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        # lists and dicts of its own: one that the caller fills up further would be another input the second time
-        args, kwargs = tree_map(lambda each: each, (args, kwargs))
-        return checkpoint(
-            forward, *args, use_reentrant=False, preserve_rng_state=True, context_fn=contexts, **kwargs
-        )
+        given = _Given((args, kwargs))
+
+        def again() -> Any:
+            args, kwargs = given.take()
+            return forward(*args, **kwargs)
+
+        return checkpoint(again, use_reentrant=False, preserve_rng_state=True, context_fn=contexts)
 
     return run
+
+
+class _Given:
+    """What goes into a block: there as it is for the first run, and for the second as autograd has saved it.
+
+    Saved, and not just held: so the hooks that decide what becomes of saved tensors decide about these, too.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        # lists and dicts of its own: one that the caller fills up further would be another input the second time
+        self._first: Any = tree_map(lambda each: each, tree)
+        self._kept: Any = tree_map(_keep, tree)
+
+    def take(self) -> Any:
+        """Return it; the first time what was given, and nothing of that is held any longer."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return tree_map(lambda each: each.take() if isinstance(each, _Kept) else each, self._kept)
+
+
+class _Kept:
+    """One tensor in the care of autograd."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._output: Any = _Keep.apply(tensor)  # with it goes what was saved for it
+
+    def take(self) -> Tensor:
+        (tensor,) = self._output.grad_fn.saved_tensors
+        return cast(Tensor, tensor)
+
+
+class _Keep(torch.autograd.Function):
+    """Saves a tensor, and is no part of what leads to a loss."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        ctx.save_for_backward(tensor)
+        return tensor.new_empty(0)
+
+    @staticmethod
+    def backward(*_: Any) -> None:
+        raise AssertionError("nothing depends on it")
+
+
+def _keep(each: Any) -> Any:
+    is_saved = isinstance(each, Tensor) and each.requires_grad and torch.is_grad_enabled()
+    return _Kept(each) if is_saved else each
 
 
 @contextmanager
