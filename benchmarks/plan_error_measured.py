@@ -1,9 +1,9 @@
-"""Runs the steps of plan_error.py and measures them: peak memory and what it consists of, time, time by operation."""
+"""Runs the steps of plan_error.py and measures them: peak memory and what it consists of, and time."""
 
 from __future__ import annotations
 
+import gc
 import itertools
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,21 +12,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.data.batch import Batch
 from outsize.data.statistics import BandStatistics
 from outsize.measure.memory import LiveBytes
-from outsize.measure.step import BLOCK_BYTES, likeliest
-from outsize.plan.plan import Plan, Recompute
+from outsize.measure.profiled import lower_quartile
+from outsize.measure.step import likeliest
+from outsize.plan.plan import Plan
+from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.compose import Terms, compose
 from outsize.tasks.segment import count_terms, make_loss_terms
 from outsize.train.optimizer import optimizer_of
 
 BANDS, CLASSES, LOSS = 4, 6, "cross_entropy"
-MIB, NUM_WARM, NUM_TIMED = 2**20, 2, 5
-CLASSES_OF_OPS = ("forward arithmetic", "backward arithmetic", "rest")
+MIB, NUM_WARM = 2**20, 2
+NUM_TIMED, NUM_FEW, TIMED_S = (
+    16,
+    6,
+    2.0,
+)  # steps by the clock: plain, other ways, and fewer where they take long
 ADAMW = partial(optimizer_of, name="adamw", lr=1e-4, momentum=0.0, weight_decay=1e-2)
 
 
@@ -75,7 +80,8 @@ class Ready:
     told: list[str] = field(default_factory=list)
 
 
-def make_ready(model: nn.Module, case: Case, recompute: Recompute | None, device: torch.device) -> Ready:
+def make_ready(model: nn.Module, case: Case, settings: dict[str, Any], device: torch.device) -> Ready:
+    """Make the step of a case under the settings of a plan, and run it until it is warm."""
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(case.batch, BANDS, case.side_px, case.side_px, generator=generator)
     model.train(case.training)
@@ -95,7 +101,7 @@ def make_ready(model: nn.Module, case: Case, recompute: Recompute | None, device
         peak_bytes=1,
         exact=True,
         why=(),
-        recompute=recompute,
+        **settings,
     )
 
     told: list[str] = []
@@ -137,7 +143,8 @@ def peak_on_cpu(ready: Ready) -> Parts:
     return Parts(resident_bytes + live.peak_bytes, resident_bytes, resident_bytes + turn_bytes[-1])
 
 
-def peak_on_cuda(ready: Ready, before_bytes: int, device: torch.device) -> Parts:
+def peak_on_cuda(ready: Ready, before_bytes: int, device: torch.device, *, look_inside: bool) -> Parts:
+    """Measure the peak; a look inside, at what single operations take, costs a slow step more."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     resident_bytes = torch.cuda.memory_allocated(device)
@@ -146,9 +153,11 @@ def peak_on_cuda(ready: Ready, before_bytes: int, device: torch.device) -> Parts
     ready.run()
     peak_bytes = torch.cuda.max_memory_allocated(device)
     reserved_bytes = torch.cuda.max_memory_reserved(device)
-    with torch.autograd.set_multithreading_enabled(False), _Workspace(device) as workspace:
-        ready.run()
-    note = f"{workspace.note()}; reserved {reserved_bytes / MIB:.0f} MiB"
+    note = f"reserved {reserved_bytes / MIB:.0f} MiB"
+    if look_inside:
+        with torch.autograd.set_multithreading_enabled(False), _Workspace(device) as workspace:
+            ready.run()
+        note = f"{workspace.note()}; {note}"
     return Parts(
         peak_bytes - before_bytes, resident_bytes - before_bytes, turn_bytes[-1] - before_bytes, note
     )
@@ -186,35 +195,23 @@ class _Workspace(TorchDispatchMode):
         return f"at {kind}, workspace {extra_bytes / MIB:.1f} MiB there; {largest}"
 
 
-def step_seconds(run: Callable[[], object], device: torch.device) -> float:
-    """Return the median time of a step; on a GPU steps follow one another without a pause."""
+def step_seconds(run: Callable[[], object], device: torch.device, num_steps: int) -> float:
+    """Return the lower quartile of the times of steps; on a GPU they follow one another without a pause.
+
+    Not the median: a host is shared, and what neighbours take of it comes and goes within seconds.
+    """
     if device.type != "cuda":
         start_s = time.perf_counter()
         run()
         return time.perf_counter() - start_s
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(NUM_TIMED + 1)]
-    events[0].record()
-    for event in events[1:]:
-        run()
-        event.record()
-    torch.cuda.synchronize(device)
-    return float(statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))) / 1e3
-
-
-def profiled_seconds(run: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """Return the time that one step's kernels take, by class of operation."""
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-    with profile(activities=activities) as seen:
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    found = dict.fromkeys(CLASSES_OF_OPS, 0.0)
-    for event in seen.key_averages():
-        if event.device_type.name != "CPU":
-            continue  # a kernel, whose time its operation has already
-        micros = event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
-        if device.type == "cuda" or event.key.startswith("aten::"):
-            name = event.key.lower()
-            arithmetic = "conv" in name or name in ("aten::mm", "aten::addmm", "aten::bmm")
-            found[CLASSES_OF_OPS["backward" in name] if arithmetic else CLASSES_OF_OPS[2]] += micros / 1e6
-    return found
+    gc.collect()
+    taken_s: list[float] = []
+    while len(taken_s) < num_steps and (len(taken_s) < NUM_FEW or sum(taken_s) < TIMED_S):
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(NUM_FEW + 1)]
+        events[0].record()
+        for event in events[1:]:
+            run()
+            event.record()
+        torch.cuda.synchronize(device)
+        taken_s += [a.elapsed_time(b) / 1e3 for a, b in itertools.pairwise(events)]
+    return lower_quartile(taken_s)

@@ -27,7 +27,7 @@ def test_predicted_memory_is_what_lives(
     rows = plan_error.main(["--device", "cpu", "--quick", "--out", str(place)])
     assert [row for row in rows if "failed" in row] == []
     assert {row["way"] for row in rows} == {"plain", "recompute", "blocks", "predict"}
-    wrong = {plan_error._line(row) for row in rows if abs(row["error"]) > 0.02}
+    wrong = {plan_error.line(row) for row in rows if abs(row["error"]) > 0.02}
     assert wrong == set()
     named = {(row["model"], row["side_px"], row["precision"]): {} for row in rows}
     for row in rows:

@@ -19,5 +19,5 @@ def test_predicted_memory_holds_on_the_gpu(tmp_path: Path, monkeypatch: pytest.M
     done = [row for row in rows if "failed" not in row]
     assert {row["way"] for row in done} == {"plain", "recompute", "blocks", "predict"}
     assert [row for row in rows if "failed" in row and "not reached" not in row["failed"]] == []
-    wrong = [plan_error._line(row) for row in done if abs(row["error"]) > 0.05]
+    wrong = [plan_error.line(row) for row in done if abs(row["error"]) > 0.05]
     assert wrong == []

@@ -21,7 +21,9 @@ _CPU = torch.device("cpu")
 
 
 def _made_up(fingerprint: str, memory: float = 2e10) -> Measured:
-    return Measured(fingerprint, "a CPU", "", "2", {"fp32": 3e10}, {"fp32": 5e10}, memory, None, None, 1.0)
+    return Measured(
+        fingerprint, "a CPU", "", "2", {"fp32": 3e10}, {"fp32": 5e10}, memory, None, None, 2e-5, 1.0
+    )
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Measured]:
     made: list[Measured] = []
 
     def stand_in(device: torch.device, *, budget_s: float) -> Measured:
-        made.append(_made_up(bandwidth._fingerprint(device), memory=1e10 * (len(made) + 1)))
+        made.append(_made_up(bandwidth.fingerprint(device), memory=1e10 * (len(made) + 1)))
         return made[-1]
 
     monkeypatch.setattr(bandwidth, "measure", stand_in)
@@ -46,6 +48,7 @@ def test_a_cpu_is_measured_within_its_time_and_leaves_no_trace() -> None:
     assert 1e8 < found.matmul_flops_per_s["fp32"] < 1e14
     assert 1e8 < found.conv_flops_per_s["fp32"] < 1e14
     assert 1e8 < found.memory_bytes_per_s < 1e13
+    assert 1e-7 < found.host_op_s < 1e-2
     rates = found.rates()
     assert rates.origin == "measured"
     assert rates.fp32_flops_per_s == max(found.matmul_flops_per_s["fp32"], found.conv_flops_per_s["fp32"])
@@ -80,6 +83,8 @@ def _without(key: str) -> Callable[[dict[str, Any]], Any]:
         lambda tree: tree | {"memory_bytes_per_s": "2e10"},
         lambda tree: tree | {"memory_bytes_per_s": float("nan")},
         lambda tree: tree | {"to_host_bytes_per_s": float("inf")},
+        lambda tree: tree | {"host_op_s": 0.0},
+        _without("host_op_s"),
         lambda tree: tree | {"conv_flops_per_s": {}},
         lambda tree: tree | {"matmul_flops_per_s": {}},
         lambda tree: tree | {"matmul_flops_per_s": [1.0]},
@@ -99,7 +104,7 @@ def test_a_broken_or_foreign_file_is_made_anew(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"{'fingerprint': 1}"])
 def test_a_file_that_is_no_json_is_made_anew(tmp_path: Path, counted: list[Measured], content: bytes) -> None:
-    path = tmp_path / f"machine-{bandwidth._fingerprint(_CPU)}.json"
+    path = tmp_path / f"machine-{bandwidth.fingerprint(_CPU)}.json"
     path.write_bytes(content)
     assert recall_or_measure(_CPU, folder=tmp_path) == counted[0]
     assert recall_or_measure(_CPU, folder=tmp_path) == counted[0]
@@ -111,7 +116,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, counted: li
     in_the_way.write_text("a file, not a folder", encoding="utf-8")
     for _ in range(2):
         recall_or_measure(_CPU, folder=in_the_way / "outsize")
-    taken = tmp_path / f"machine-{bandwidth._fingerprint(_CPU)}.json"
+    taken = tmp_path / f"machine-{bandwidth.fingerprint(_CPU)}.json"
     taken.mkdir()
     recall_or_measure(_CPU, folder=tmp_path)
     assert len(counted) == 3
@@ -143,12 +148,12 @@ def test_the_folder_is_where_users_expect_it(tmp_path: Path, monkeypatch: pytest
 
 
 def test_another_torch_or_number_of_threads_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = bandwidth._fingerprint(_CPU)
-    assert here == bandwidth._fingerprint(_CPU)
+    here = bandwidth.fingerprint(_CPU)
+    assert here == bandwidth.fingerprint(_CPU)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
-    threads = bandwidth._fingerprint(_CPU)
+    threads = bandwidth.fingerprint(_CPU)
     monkeypatch.setattr(torch, "__version__", "99")
-    assert len({here, threads, bandwidth._fingerprint(_CPU)}) == 3
+    assert len({here, threads, bandwidth.fingerprint(_CPU)}) == 3
 
 
 def test_time_is_that_of_the_fastest_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,4 +217,5 @@ def test_rates_of_a_gpu_go_into_a_plan() -> None:
         7.1e14,
     ]
     assert found.to_device_bytes_per_s == 5.5e10
+    assert found.host_op_s == 2e-5
     assert found.crowded_bytes_per_s is None

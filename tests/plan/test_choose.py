@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
-from outsize.plan.choose import choose_predict, choose_train, window_pixels
+from outsize.plan.choose import USABLE, choose_predict, choose_train, usable_bytes, window_pixels
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.ladder import Task
 from outsize.plan.plan import Plan, Tiling
@@ -206,3 +206,10 @@ def test_what_lives_beside_a_prediction_takes_room(chain: Callable[..., StepFact
     assert beside.tiles is not None
     assert beside.tiles.core_px < alone.tiles.core_px
     assert beside.peak_bytes > 40 * MIB
+
+
+def test_the_share_that_a_real_step_has_shown_takes_the_place_of_the_usual_one() -> None:
+    usual = Machine("cuda:0", "a card", 64 * GIB, 32 * GIB, 2, GIB)
+    seen = replace(usual, usable_share=0.93)
+    assert usable_bytes(usual, LimitsSection()) == USABLE["cuda"] * 32 * GIB
+    assert usable_bytes(seen, LimitsSection()) == 0.93 * 32 * GIB

@@ -25,3 +25,9 @@ def test_a_window_needs_what_is_fixed_and_what_grows() -> None:
     assert window.peak_bytes(100) == 10 + 2 + 150
     assert window.seconds(100) == 50.25
     assert WindowFacts(64, 10, 2, 1.5, 4.5, None, None).seconds(100) is None
+
+
+def test_no_window_is_faster_than_the_host_can_call_it() -> None:
+    window = WindowFacts(64, 10, 2, 1.5, 4.5, 0.25, 0.5, host_s=3.0)
+    assert window.seconds(1) == 3.0
+    assert window.seconds(100) == 50.25

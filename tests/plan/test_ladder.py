@@ -12,6 +12,7 @@ from outsize.errors import TraceError
 from outsize.plan.ladder import Task, Way, choose, plain, ways
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, StepOp
+from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, host_calls
 from outsize.tiles.halo import Halo, Reach
 
 Chain = Callable[..., StepFacts]
@@ -107,3 +108,45 @@ def test_every_way_counts_its_own_operations(task: Task, chain: Chain) -> None:
     counted = replace(task, op_s=lambda op: seen.append(op) or 1e-6)  # type: ignore[func-returns-value]
     (way,) = [way for way in ways(counted, 0) if way.name == "4 micro-batches"]
     assert way.step_s == pytest.approx(4 * len(chain(1, 64).ops) * 1e-6)
+
+
+def test_a_host_that_is_slower_than_the_device_sets_the_time(task: Task, chain: Chain) -> None:
+    num_calls = sum(map(host_calls, chain(4, 64).ops))
+    assert plain(replace(task, host_op_s=1.0)).step_s == pytest.approx(num_calls)
+    both = plain(replace(task, host_op_s=1.0, overlaps=False)).step_s
+    assert both == pytest.approx(num_calls + plain(task).step_s)
+
+
+def test_what_is_made_again_costs_the_host_its_calls_and_python(task: Task, chain: Chain) -> None:
+    slow = replace(task, batch=1, step_of=partial(chain, num_layers=16), host_op_s=1.0)
+    facts = slow.step_of(1, 64)
+    first = plain(slow)
+    found = {way.name: way for way in ways(slow, 0) if way.name.startswith("recompute")}
+    cheap = next(way for name, way in found.items() if "cheap" in name)
+    num_tensors = int(cheap.name.split()[1])
+    again = cheap.step_s - first.step_s
+    assert again >= num_tensors * (REMADE_CALLS + 1)  # each is made by one operation at least
+    for way in (way for name, way in found.items() if "blocks" in name):
+        inside = tuple(f"{path}." for path in way.settings["recompute"].blocks)
+        forward = [op for op in facts.ops if not op.backward and f"{op.module}.".startswith(inside)]
+        kept = sum(f"{each.key[0]}.".startswith(inside) for each in facts.saved)
+        calls = sum(map(host_calls, forward)) + CHECKPOINTED_CALLS * kept
+        assert way.step_s - first.step_s == pytest.approx(calls)
+
+
+def test_the_optimizer_comes_once_however_many_parts_there_are(task: Task, chain: Chain) -> None:
+    def with_optimizer(num_samples: int, side_px: int) -> StepFacts:
+        facts = chain(num_samples, side_px)
+        last = StepOp(len(facts.ops), "_foreach_mul_", "", 0, False, (0,), (0,), 0, 10**9, "float32")
+        return replace(facts, ops=(*facts.ops, last))
+
+    counted = replace(task, step_of=with_optimizer, op_s=lambda op: 1.0)
+    (way,) = [way for way in ways(counted, 0) if way.name == "4 micro-batches"]
+    assert way.step_s == pytest.approx(4 * len(chain(1, 64).ops) + 1)
+
+
+def test_recipes_go_by_the_time_to_make_a_result_again(task: Task) -> None:
+    dear = replace(task, again_s=lambda op: 1e6)
+    cheap = [way for way in ways(dear, 0) if "cheap" in way.name]
+    assert cheap
+    assert all(way.step_s > 1e6 for way in cheap)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,21 +14,14 @@ from outsize.plan.machines import (
     CONTEXT_BYTES,
     GB,
     GIB,
-    SHARES,
     TERA,
     Rates,
     find_machine,
-    op_seconds,
 )
-from outsize.plan.step import StepOp
 
 _ROOT = Path(__file__).resolve().parents[2]
 _NAMES = [spec.name for spec in CATALOGUE]
 _H200 = find_machine("h200").rates
-
-
-def _op(flops: int, moved_bytes: int, dtype: str = "float32") -> StepOp:
-    return StepOp(0, "convolution", "net.0", 0, False, (0,), (1,), flops, moved_bytes, dtype)
 
 
 @pytest.mark.parametrize(
@@ -144,25 +136,6 @@ def test_a_precision_without_units_runs_as_float32() -> None:
     assert rates.flops_per_s("bf16") == rates.flops_per_s("tf32") == rates.fp32_flops_per_s == 15.7 * TERA
     assert rates.flops_per_s("fp16") == 125 * TERA
     assert Rates(**rates.as_dict()) == rates
-
-
-def test_time_of_an_operation_is_arithmetic_or_memory_and_a_launch() -> None:
-    launch_s = SHARES["published"].launch_s
-    heavy = _op(10**12, 10**6)
-    assert op_seconds(heavy, _H200, tf32=False) == pytest.approx(1 / (67 * 0.6) + launch_s)
-    assert op_seconds(heavy, _H200, tf32=True) == pytest.approx(1 / (494 * 0.6) + launch_s)
-    bf16 = _op(10**12, 10**6, "bfloat16")
-    assert op_seconds(bf16, _H200, tf32=True) == pytest.approx(1 / (989 * 0.55) + launch_s)
-    light = _op(10**6, 48 * 10**8)
-    assert op_seconds(light, _H200, tf32=False) == pytest.approx(1e-3 / 0.8 + launch_s)
-    assert op_seconds(_op(0, 0), _H200, tf32=False) == launch_s
-
-
-def test_more_of_a_measured_rate_is_reached() -> None:
-    measured, op = replace(_H200, origin="measured"), _op(10**12, 10**6)
-    assert op_seconds(op, measured, tf32=False) < op_seconds(op, _H200, tf32=False)
-    halved = replace(SHARES["measured"], fp32=SHARES["measured"].fp32 / 2, launch_s=0.0)
-    assert op_seconds(op, measured, tf32=False, shares=halved) == pytest.approx(2 / (67 * 0.8))
 
 
 def test_the_page_of_machines_is_true() -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from outsize.commands.planning import train_task
 from outsize.job import Job
-from outsize.plan.choose import USABLE, usable_bytes
+from outsize.plan.choose import usable_bytes, usable_share
 from outsize.plan.cost import StepCost
 from outsize.plan.request import Request, Work, make_request
 from outsize.plan.tilings import Cut, list_cuts
+from outsize.plan.times import host_calls, together
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Planned
@@ -56,11 +57,12 @@ def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px:
     facts = planned.facts
     task = train_task(job, planned.model, len(planned.bands), facts, planned.where)
     sides_px = [facts.halo.stride_px * num for num in (64, 128)]
-    peaks, times = [], []
+    peaks, times, num_calls = [], [], 0.0
     for side_px in sides_px:
         step = task.step_of(1, side_px)
         peaks.append(StepCost(step).peak_bytes())
         times.append(sum(map(task.op_s, step.ops)))
+        num_calls = sum(map(host_calls, step.ops))  # the same for any size
     num_px = sides_px[1] ** 2 - sides_px[0] ** 2
     bytes_per_px, s_per_px = (peaks[1] - peaks[0]) / num_px, (times[1] - times[0]) / num_px
 
@@ -71,7 +73,9 @@ def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px:
         window_px,
         facts.halo,
         peak_of=lambda px: int(peaks[1] + bytes_per_px * beyond_px(px)),
-        seconds_of=lambda px: times[1] + s_per_px * beyond_px(px),
+        seconds_of=lambda px: together(
+            times[1] + s_per_px * beyond_px(px), num_calls * task.host_op_s, overlaps=task.overlaps
+        ),
         budget_bytes=usable_bytes(facts.machine, job.limits),
         planned_px=core_px,
     )
@@ -99,7 +103,7 @@ def request_for(job: Job, planned: Planned) -> Request:
         planned.facts,
         work,
         num_gpus=0 if planned.where.kind == "cpu" else planned.where.num_gpus,
-        usable=USABLE[planned.where.kind],
+        usable=usable_share(planned.facts.machine),
     )
 
 

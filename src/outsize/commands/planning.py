@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Literal
 
 from outsize.job import Job
 from outsize.plan.facts import Facts, Machine
-from outsize.plan.machines import Rates, find_machine, op_seconds
+from outsize.plan.machines import find_machine
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts
+from outsize.plan.times import Clock, Learnt, Rates
+from outsize.progress import Reporter
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.plan.ladder import Task
+    from outsize.plan.ladder import StepOf, Task
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Situation:
     rates: Rates
     bf16: bool
     num_gpus: int = 1
+    device: torch.device | None = None  # None: the machine is not here
+    learnt: Learnt | None = None  # by a real step
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
@@ -38,6 +42,12 @@ class Situation:
         """Whether float32 is multiplied in TF32, as torch does in convolutions where the GPU can."""
         return self.rates.tf32_flops_per_s is not None
 
+    @property
+    def clock(self) -> Clock:
+        """What tells the times of a training step there."""
+        clock = Clock(self.rates, tf32=self.tf32, overlaps=self.kind == "cuda")
+        return clock if self.learnt is None else clock.taught(self.learnt)
+
 
 def situation_here(device: torch.device, precision: str) -> Situation:
     """Look at the machine at hand; its rates are measured the first time."""
@@ -45,7 +55,8 @@ def situation_here(device: torch.device, precision: str) -> Situation:
     from outsize.measure.bandwidth import machine_rates
     from outsize.measure.machine import look_at_machine
 
-    return Situation(look_at_machine(device), machine_rates(device), wants_bf16(precision, device))
+    bf16 = wants_bf16(precision, device)
+    return Situation(look_at_machine(device), machine_rates(device), bf16, device=device)
 
 
 def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
@@ -54,6 +65,19 @@ def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
     has_bf16 = spec.rates.bf16_flops_per_s is not None
     bf16 = precision == "bf16" or (precision == "auto" and has_bf16)
     return Situation(spec.as_machine(num_gpus), spec.rates, bf16, num_gpus)
+
+
+def taught(job: Job, model: nn.Module, num_bands: int, where: Situation, reporter: Reporter) -> Situation:
+    """Return the situation as a real step of the job shows it, on a GPU that is here; any other as it is."""
+    from outsize.commands.profiling import learn_here
+
+    if where.device is None or where.kind != "cuda":
+        return where
+    step_of = _step_of(job, model, num_bands, where)
+    learnt = learn_here(job, model, num_bands, where.device, where.clock, step_of, reporter, bf16=where.bf16)
+    if learnt is None:
+        return where
+    return replace(where, learnt=learnt, machine=replace(where.machine, usable_share=learnt.usable_share))
 
 
 def make_plans(
@@ -80,15 +104,33 @@ def facts_on(model: nn.Module, num_bands: int, where: Situation) -> Facts:
     """Gather the facts of a model on a machine."""
     from outsize.measure.facts import gather_facts
 
-    op_s = partial(op_seconds, rates=where.rates, tf32=where.tf32)
-    return gather_facts(model, num_bands, where.machine, bf16=where.bf16, rates=where.rates, op_s=op_s)
+    clock = replace(where.clock, training=False)
+    facts = gather_facts(model, num_bands, where.machine, bf16=where.bf16, rates=clock.rates, op_s=clock.op_s)
+    return replace(facts, learnt=where.learnt)
 
 
 def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> Task:
     """Describe the training step of a job to the planner; GPUs share its batch."""
     from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
-    from outsize.measure.step import trace_step
     from outsize.plan.ladder import Task
+    from outsize.tasks import TASKS
+
+    section, task = job.train, TASKS[job.task]
+    not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
+    return Task(
+        batch=-(-section.batch // where.num_gpus),
+        side_px=section.tile_px,
+        step_of=_step_of(job, model, num_bands, where),
+        halo=facts.halo,
+        across_samples=first_norm(model, OVER_SAMPLES),
+        across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
+        **where.clock.settings(),
+    )
+
+
+def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> StepOf:
+    """Return what tells the facts of a step by its number of samples and the side of its windows."""
+    from outsize.measure.step import trace_step
     from outsize.tasks import TASKS
     from outsize.train.optimizer import optimizer_of
 
@@ -112,13 +154,4 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
             device=where.kind,
         )
 
-    not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
-    return Task(
-        batch=-(-section.batch // where.num_gpus),
-        side_px=section.tile_px,
-        step_of=step_of,
-        op_s=partial(op_seconds, rates=where.rates, tf32=where.tf32),
-        halo=facts.halo,
-        across_samples=first_norm(model, OVER_SAMPLES),
-        across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
-    )
+    return step_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.commands.check import say_set_aside
 from outsize.commands.origin import origin
-from outsize.commands.planning import Situation, facts_on, make_plans, situation_here
+from outsize.commands.planning import Situation, facts_on, make_plans, situation_here, taught
 from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan
@@ -85,6 +85,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
     model, init = _build(job, bands, starting, reporter)
     for phase in job.train.all_phases():
         check_trainable(model, phase.trainable)
+    where = taught(job, model, len(bands), where, reporter)
     facts = facts_on(model, len(bands), where)
     splits = make_splits(survey, job.data, seed=job.seed, halo_px=facts.halo.largest_px)
     for scene in (*splits.train, *splits.val):

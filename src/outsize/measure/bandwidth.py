@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -12,11 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from outsize.plan.machines import GIB, Precision, Rates
+from outsize.plan.machines import GIB
+from outsize.plan.times import CONVOLUTION_CALLS, GRADIENT_CALLS, Precision, Rates
 
 BUDGET_S = 4.0  # of timed work; loading of CUDA's libraries comes on top the first time
 _LONG_ENOUGH_S = 0.01  # between two looks at the clock: starting a kernel is then lost in it
@@ -36,6 +39,7 @@ class Measured:
     memory_bytes_per_s: float
     to_device_bytes_per_s: float | None
     to_host_bytes_per_s: float | None
+    host_op_s: float  # for the host to call one small operation
     took_s: float
 
     def rates(self) -> Rates:
@@ -54,6 +58,7 @@ class Measured:
             to_host_bytes_per_s=self.to_host_bytes_per_s,
             crowded_bytes_per_s=None,  # other GPUs may be at work for others
             origin="measured",
+            host_op_s=self.host_op_s,
         )
 
 
@@ -67,15 +72,15 @@ def recall_or_measure(
 ) -> Measured:
     """Return what was remembered of this very device, driver and torch, or measure; a broken file is made anew."""
     folder = cache_folder() if folder is None else folder
-    fingerprint = _fingerprint(device)
+    here = fingerprint(device)
     if folder is None:
         return measure(device, budget_s=budget_s)
-    path = folder / f"machine-{fingerprint}.json"
-    known = _recall(path, fingerprint)
+    path = folder / f"machine-{here}.json"
+    known = _recall(path, here)
     if known is not None:
         return known
     measured = measure(device, budget_s=budget_s)
-    _remember(path, measured)
+    remember(path, asdict(measured))
     return measured
 
 
@@ -91,17 +96,18 @@ def cache_folder() -> Path | None:
 
 
 def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
-    """Time matrix products, convolutions, copies in memory and copies over the link on random numbers."""
+    """Time matrix products, convolutions, calls, copies in memory and copies over the link on random numbers."""
     start_s = time.perf_counter()
     cuda = device.type == "cuda"
     precisions = _precisions(device)
-    turn_s = budget_s / (2 * len(precisions) + (3 if cuda else 1))
+    turn_s = budget_s / (2 * len(precisions) + (4 if cuda else 2))
     matmul: dict[str, float] = {}
     conv: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
         if cuda:
             stack.enter_context(torch.cuda.device(device))
             stack.callback(torch.cuda.empty_cache)  # what was lent for this is not to be missing in a plan
+        host_op_s = _host_op_s(device, turn_s)
         stack.enter_context(torch.inference_mode())
         for precision in precisions:
             with _only(precision, cuda):
@@ -110,7 +116,7 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
         memory = _memory_bytes_per_s(device, turn_s)
         to_device, to_host = _link_bytes_per_s(device, turn_s) if cuda else (None, None)
     return Measured(
-        fingerprint=_fingerprint(device),
+        fingerprint=fingerprint(device),
         device=_device_name(device),
         driver=_driver(device),
         torch=torch.__version__,
@@ -119,6 +125,7 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
         memory_bytes_per_s=memory,
         to_device_bytes_per_s=to_device,
         to_host_bytes_per_s=to_host,
+        host_op_s=host_op_s,
         took_s=time.perf_counter() - start_s,
     )
 
@@ -188,6 +195,30 @@ def _link_bytes_per_s(device: torch.device, turn_s: float) -> tuple[float, float
     return size_bytes / to_device_s, size_bytes / to_host_s
 
 
+def _host_op_s(device: torch.device, turn_s: float) -> float:
+    """Time forward and backward of layers too small to keep any device busy; a GPU is not waited for."""
+    num_layers = 8
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        layers = [
+            [nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
+            for _ in range(num_layers)
+        ]
+        net = nn.Sequential(*itertools.chain(*layers)).to(device)
+        images = torch.randn(2, 8, 8, 8).to(device)
+        taken_s: list[float] = []
+        end_s = time.perf_counter() + turn_s
+        while len(taken_s) < 6 or time.perf_counter() < end_s:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            start_s = time.perf_counter()
+            net(images).sum().backward()
+            taken_s.append(time.perf_counter() - start_s)
+            net.zero_grad(set_to_none=True)
+    # forward norm, its counter and ReLU, backward norm and ReLU; the sum
+    num_calls = num_layers * (CONVOLUTION_CALLS + GRADIENT_CALLS + 5) + 1
+    return sorted(taken_s[2:])[(len(taken_s) - 2) // 4] / num_calls
+
+
 def _size(device: torch.device) -> str:
     """Say how large the work may be: it takes up to 3 GiB on a GPU, less than 1 GiB on one that is nearly full."""
     if device.type != "cuda":
@@ -233,7 +264,8 @@ def _cuda_s(run: Callable[[], Tensor], num_runs: int) -> float:
     return float(start.elapsed_time(end)) / 1e3 / num_runs
 
 
-def _fingerprint(device: torch.device) -> str:
+def fingerprint(device: torch.device) -> str:
+    """Return what names a device, its driver and this torch in the names of files."""
     parts = [_device_name(device), _driver(device), torch.__version__]
     if device.type != "cuda":
         parts.append(f"{torch.get_num_threads()} threads")
@@ -259,11 +291,11 @@ def _driver(device: torch.device) -> str:
     return f"CUDA {torch.version.cuda}"
 
 
-def _recall(path: Path, fingerprint: str) -> Measured | None:
+def _recall(path: Path, here: str) -> Measured | None:
     """Read what was remembered; None for a file that is not there, broken, of another machine or not sound."""
     try:
         known = Measured(**json.loads(path.read_text(encoding="utf-8")))
-        numbers = [known.memory_bytes_per_s, known.took_s]
+        numbers = [known.memory_bytes_per_s, known.host_op_s, known.took_s]
         numbers += [*known.matmul_flops_per_s.values(), *known.conv_flops_per_s.values()]
         numbers += [
             rate for rate in (known.to_device_bytes_per_s, known.to_host_bytes_per_s) if rate is not None
@@ -272,16 +304,16 @@ def _recall(path: Path, fingerprint: str) -> Measured | None:
         known.rates()
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return known if sound and known.fingerprint == fingerprint else None
+    return known if sound and known.fingerprint == here else None
 
 
-def _remember(path: Path, measured: Measured) -> None:
+def remember(path: Path, tree: dict[str, Any]) -> None:
     """Write the file whole or not at all; a folder that cannot be written to costs a measurement each time, no more."""
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            draft.write_text(json.dumps(asdict(measured), indent=2) + "\n", encoding="utf-8")
+            draft.write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)

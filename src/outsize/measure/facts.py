@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 from torch import nn
@@ -11,8 +10,7 @@ from outsize.measure.step import trace_step
 from outsize.measure.trace import example_shape, trace
 from outsize.plan.cost import StepCost
 from outsize.plan.facts import Facts, Machine, WindowFacts
-from outsize.plan.machines import Rates
-from outsize.plan.step import StepOp
+from outsize.plan.times import OpSeconds, Rates, host_calls
 from outsize.tiles.halo import derive_halo
 
 _SIDES_PX = (512, 1024)  # of the windows that are looked at: two tell what grows with their pixels
@@ -25,7 +23,7 @@ def gather_facts(
     *,
     bf16: bool,
     rates: Rates | None = None,
-    op_s: Callable[[StepOp], float] | None = None,
+    op_s: OpSeconds | None = None,
 ) -> Facts:
     """Derive the halo of the model and count the memory and the time of windows on the machine."""
     halo = derive_halo(trace(model, example_shape(in_channels)))
@@ -41,10 +39,14 @@ def gather_facts(
     peaks = [StepCost(each).peak_bytes() for each in (small, large)]
     bytes_per_px = (peaks[1] - peaks[0]) / more_px
     fixed_s = s_per_px = None
+    host_s = 0.0
     if op_s is not None:
         times = [sum(map(op_s, each.ops)) for each in (small, large)]
         s_per_px = (times[1] - times[0]) / more_px
         fixed_s = max(0.0, times[1] - s_per_px * num_px)
+        host_s = sum(map(host_calls, large.ops)) * (rates.host_op_s if rates else 0.0)
+        if kind == "cpu":  # one after the other, not at the same time
+            fixed_s, host_s = fixed_s + host_s, 0.0
     window = WindowFacts(
         window_px=sides_px[1],
         weights_bytes=weights_bytes,
@@ -53,5 +55,6 @@ def gather_facts(
         predict_flops_per_px=sum(op.flops for op in large.ops) / num_px,
         fixed_s=fixed_s,
         predict_s_per_px=s_per_px,
+        host_s=host_s,
     )
     return Facts(machine, window, halo, rates)

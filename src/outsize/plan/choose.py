@@ -24,6 +24,7 @@ _ENOUGH_PX = {
     "cuda": 1 << 23,
 }  # pixels at once that keep the device busy; more only costs memory
 # Share of the limit that a plan may fill: the rest is for what is not counted (convolution workspace, allocator gaps).
+# A real step on the device tells it better.
 USABLE = {"cpu": 0.7, "cuda": 0.85}
 
 
@@ -37,7 +38,8 @@ def choose_predict(
     kind, facts = known.machine.device.partition(":")[0], known.window
     lasting_bytes = facts.weights_bytes + facts.fixed_bytes + resident_bytes
     limit_bytes = _limit_bytes(known.machine, limits)
-    budget_bytes = USABLE[kind] * limit_bytes
+    usable = usable_share(known.machine)
+    budget_bytes = usable * limit_bytes
     tiling_of, why, exact = _tilings(known.halo, limits)
     rejected: list[Rejected] = []
     candidates = _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px)
@@ -53,7 +55,7 @@ def choose_predict(
         peak_bytes = int(lasting_bytes + one_bytes * batch)
         reason = (
             f"core {core_px} px is the largest of those tried that fits {format_bytes(budget_bytes)} "
-            f"({USABLE[kind]:.0%} of the limit {format_bytes(limit_bytes)}); {batch} tile(s) at once"
+            f"({usable:.0%} of the limit {format_bytes(limit_bytes)}); {batch} tile(s) at once"
         )
         return Plan(
             purpose="predict",
@@ -75,7 +77,7 @@ def choose_predict(
         explain(
             "no tile fits the memory limit",
             format_bytes(limit_bytes),
-            f"at least {format_bytes(least_bytes / USABLE[kind])}",
+            f"at least {format_bytes(least_bytes / usable)}",
             f"raise limits.gpu_memory (limits.host_memory on a CPU), or {smaller}",
         )
     )
@@ -83,9 +85,9 @@ def choose_predict(
 
 def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
     """Return the plain plan where it fits, else the fastest way that does; or say what would be needed."""
-    kind = known.machine.device.partition(":")[0]
     limit_bytes = _limit_bytes(known.machine, limits)
-    budget_bytes = USABLE[kind] * limit_bytes
+    usable = usable_share(known.machine)
+    budget_bytes = usable * limit_bytes
     found = choose(
         task, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=limits.allow_approximate
     )
@@ -97,7 +99,7 @@ def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
             f"training {task.batch} windows of {task.side_px} px does not fit",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by {least.name}",
-            f"at most {format_bytes(budget_bytes)} ({USABLE[kind]:.0%} of the limit)",
+            f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the limit)",
             f"{_remedy(known, task, found, budget_bytes)}, or raise limits.gpu_memory (limits.host_memory on a CPU)",
         )
     )
@@ -120,7 +122,13 @@ def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> 
 
 def usable_bytes(machine: Machine, limits: LimitsSection) -> float:
     """Return what a plan may fill: the usable share of the limit."""
-    return USABLE[machine.device.partition(":")[0]] * _limit_bytes(machine, limits)
+    return usable_share(machine) * _limit_bytes(machine, limits)
+
+
+def usable_share(machine: Machine) -> float:
+    """Return the share of a limit that a plan may fill: as seen in a real step, or what is usual."""
+    usual = USABLE[machine.device.partition(":")[0]]
+    return usual if machine.usable_share is None else machine.usable_share
 
 
 def window_pixels(tiling: Tiling, scene_px: tuple[int, int]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from outsize.tiles.halo import Halo
 
 if TYPE_CHECKING:
-    from outsize.plan.machines import Rates
+    from outsize.plan.times import Learnt, Rates
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Machine:
     free_bytes: int
     num_cores: int
     host_free_bytes: int
+    # of what it has, that tensors can fill before the allocator has nothing left; None: not seen in a real step
+    usable_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class WindowFacts:
     predict_flops_per_px: float
     fixed_s: float | None  # None: the rates of the machine are not known
     predict_s_per_px: float | None
+    host_s: float = 0.0  # for the host to call all operations, while the device works; no window takes less
 
     def peak_bytes(self, num_px: float) -> int:
         """Return what windows of so many pixels need, weights included."""
@@ -43,7 +46,7 @@ class WindowFacts:
         """Return the time of windows of so many pixels at once."""
         if self.fixed_s is None or self.predict_s_per_px is None:
             return None
-        return self.fixed_s + self.predict_s_per_px * num_px
+        return max(self.host_s, self.fixed_s + self.predict_s_per_px * num_px)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Facts:
     halo: Halo
     rates: Rates | None = None
     train: TrainFacts | None = None
+    learnt: Learnt | None = None  # by a real step on this machine
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from outsize.errors import TraceError
-from outsize.plan.blocks import list_blocks
+from outsize.plan.blocks import Blocks, list_blocks
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan, Recompute, Rejected, Tiling
-from outsize.plan.recompute import changed_by, choose_recipes, find_recipes
-from outsize.plan.step import StepFacts, StepOp
+from outsize.plan.recompute import Recipe, changed_by, choose_recipes, find_recipes
+from outsize.plan.step import StepFacts
 from outsize.plan.tilings import MOST, core_for
+from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
@@ -28,10 +29,13 @@ class Task:
     batch: int
     side_px: int
     step_of: StepOf
-    op_s: Callable[[StepOp], float]
+    op_s: OpSeconds  # of an operation's kernels
     halo: Halo
     across_samples: str | None = None  # what makes samples depend on each other, as a text; None: nothing
     across_pixels: str | None = None  # what makes a tile differ from the whole, besides the halo's obstacles
+    again_s: OpSeconds | None = None  # of an operation whose result is made again; None: as the first time
+    host_op_s: float = 0.0  # for the host to call a small operation
+    overlaps: bool = True  # host and device work at the same time
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,13 @@ def _fastest(
 
 
 def choose_recompute(
-    facts: StepFacts, op_s: Callable[[StepOp], float], *, limit_bytes: int, budget_bytes: float
+    facts: StepFacts, op_s: OpSeconds, *, limit_bytes: int, budget_bytes: float, **times: Any
 ) -> Plan | list[Way]:
-    """Return the fastest way to run one step as it is written: plain, or recomputing; or all of them."""
-    whole = Task(1, 0, lambda *_: facts, op_s, Halo(Reach(0, 0), Reach(0, 0), 1))
+    """Return the fastest way to run one step as it is written: plain, or recomputing; or all of them.
+
+    `op_s` and `times` are the settings of a clock.
+    """
+    whole = Task(1, 0, lambda *_: facts, op_s, Halo(Reach(0, 0), Reach(0, 0), 1), **times)
     first = plain(whole)
     seen = [first, *_recomputing(whole, "", 1, StepCost(facts), budget_bytes)]
     return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
@@ -123,14 +130,13 @@ def _recomputing(
     inexact: str | None = None,
 ) -> Iterator[Way]:
     """Yield a step that makes some of its tensors again: those of cheap operations, or those of whole blocks."""
-    plain_s = sum(map(task.op_s, cost.facts.ops))
-    recipes = choose_recipes(cost, find_recipes(cost, task.op_s), budget_bytes)
+    recipes = choose_recipes(cost, find_recipes(cost, task.again_s or task.op_s), budget_bytes)
     if recipes:
         keys = tuple(key for recipe in recipes for key in recipe.keys)
         yield Way(
             f"{prefix}recompute {len(recipes)} tensors of cheap operations",
             cost.peak_bytes(changed_by(recipes)),
-            num_runs * (plain_s + sum(recipe.cost_s for recipe in recipes)),
+            _seconds(task, num_runs, cost, _of_recipes(recipes)),
             {**(settings or {}), "recompute": Recompute(saved=keys)},
             inexact,
         )
@@ -138,7 +144,7 @@ def _recomputing(
         yield Way(
             f"{prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
             cost.peak_bytes(blocks.changed),
-            num_runs * (plain_s + blocks.cost_s),
+            _seconds(task, num_runs, cost, _of_blocks(cost, blocks)),
             {**(settings or {}), "recompute": Recompute(blocks=blocks.paths)},
             inexact,
         )
@@ -175,8 +181,37 @@ def _of(
     settings: dict[str, Any] | None = None,
     inexact: str | None = None,
 ) -> Way:
-    seconds = num_runs * sum(map(task.op_s, cost.facts.ops))
-    return Way(name, cost.peak_bytes(), seconds, settings or {}, inexact)
+    return Way(name, cost.peak_bytes(), _seconds(task, num_runs, cost), settings or {}, inexact)
+
+
+@dataclass(frozen=True)
+class _Again:
+    """What is done a second time in each run: kernels, and calls of the host."""
+
+    device_s: float = 0.0
+    num_calls: float = 0.0
+
+
+def _seconds(task: Task, num_runs: int, cost: StepCost, again: _Again | None = None) -> float:
+    """Return the time of a step of several runs; the optimizer, after all of them, comes once."""
+    again = again or _Again()
+    end = next((op.index + 1 for op in reversed(cost.facts.ops) if op.backward), len(cost.facts.ops))
+    runs, once = cost.facts.ops[:end], cost.facts.ops[end:]
+    device_s = num_runs * (sum(map(task.op_s, runs)) + again.device_s) + sum(map(task.op_s, once))
+    num_calls = num_runs * (sum(map(host_calls, runs)) + again.num_calls) + sum(map(host_calls, once))
+    return together(device_s, num_calls * task.host_op_s, overlaps=task.overlaps)
+
+
+def _of_recipes(recipes: Sequence[Recipe]) -> _Again:
+    num_calls = sum(REMADE_CALLS + sum(map(host_calls, recipe.ops)) for recipe in recipes)
+    return _Again(sum(recipe.cost_s for recipe in recipes), num_calls)
+
+
+def _of_blocks(cost: StepCost, blocks: Blocks) -> _Again:
+    inside = tuple(f"{path}." for path in blocks.paths)
+    ops = [op for op in cost.facts.ops[: cost.turn] if f"{op.module}.".startswith(inside)]
+    num_kept = sum(1 for each in cost.facts.saved if f"{each.key[0]}.".startswith(inside))
+    return _Again(blocks.cost_s, CHECKPOINTED_CALLS * num_kept + sum(map(host_calls, ops)))
 
 
 def _numbers_of_parts(batch: int) -> list[int]:

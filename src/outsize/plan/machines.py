@@ -1,18 +1,17 @@
-"""Machines by name, what they can do in a second, and the time that an operation takes on them."""
+"""The catalogue of machines: GPUs and hosts by name, what they hold and what they do in a second, with sources."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from outsize.errors import PlanError, explain
 from outsize.plan.facts import Machine
-from outsize.plan.step import StepOp
+from outsize.plan.times import Rates, op_seconds
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
-Origin = Literal["published", "measured"]
+__all__ = ["CATALOGUE", "GB", "GIB", "TERA", "GpuSpec", "HostSpec", "Rates", "find_machine", "op_seconds"]
 
 GIB, GB, TERA = 2**30, 10**9, 10**12  # memory is sold in GiB, rates are told in powers of ten
 
@@ -21,67 +20,6 @@ GIB, GB, TERA = 2**30, 10**9, 10**12  # memory is sold in GiB, rates are told in
 CONTEXT_BYTES = GIB // 2
 # What the system, the page cache and the program itself leave of a host's memory.
 HOST_USABLE_SHARE = 0.9
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What one device does in a second: peaks as published without sparsity, or the best that was measured."""
-
-    fp32_flops_per_s: float
-    tf32_flops_per_s: float | None  # None: no units for it
-    fp16_flops_per_s: float | None  # with sums in float32, as training wants them
-    bf16_flops_per_s: float | None
-    memory_bytes_per_s: float
-    to_device_bytes_per_s: float | None  # pinned host memory, one direction, no other GPU copying
-    to_host_bytes_per_s: float | None
-    crowded_bytes_per_s: float | None  # each GPU, one direction, while all GPUs of the host copy
-    origin: Origin
-
-    def flops_per_s(self, precision: Precision) -> float:
-        """Return the rate of a precision; without units of its own it is computed in float32, or emulated."""
-        own: float | None = getattr(self, f"{precision}_flops_per_s")
-        return self.fp32_flops_per_s if own is None else own
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The part of each rate that the layers of a vision model reach, and what starting a kernel costs."""
-
-    fp32: float
-    tf32: float
-    fp16: float
-    bf16: float
-    memory: float
-    launch_s: float
-
-    def of(self, precision: Precision) -> float:
-        """Return the part of the rate of a precision."""
-        return {"fp32": self.fp32, "tf32": self.tf32, "fp16": self.fp16, "bf16": self.bf16}[precision]
-
-
-# No layer reaches a published peak: clocks sink under load, and few layers have the shape of a large matrix product.
-# Tensor cores are harder to feed than plain units, hence 0.55 against 0.6. A large copy, which is what a measurement
-# sees, reaches about 0.9 of the published bandwidth and a large matrix product about 0.75 of the peak: the shares of
-# measured rates are those of published ones divided by that, so that both roads lead to about the same time.
-# A kernel starts every 5 us or so when PyTorch calls them one by one.
-SHARES: dict[Origin, Shares] = {
-    "published": Shares(fp32=0.6, tf32=0.6, fp16=0.55, bf16=0.55, memory=0.8, launch_s=5e-6),
-    "measured": Shares(fp32=0.8, tf32=0.8, fp16=0.73, bf16=0.73, memory=0.9, launch_s=5e-6),
-}
-_PRECISION: dict[str, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
-
-
-def op_seconds(op: StepOp, rates: Rates, *, tf32: bool, shares: Shares | None = None) -> float:
-    """Return the time of one operation: that of its arithmetic or of its memory, whichever is longer, and a launch."""
-    reached = shares or SHARES[rates.origin]
-    precision = _PRECISION.get(op.dtype, "tf32" if tf32 else "fp32")
-    compute_s = op.flops / (rates.flops_per_s(precision) * reached.of(precision))
-    move_s = op.moved_bytes / (rates.memory_bytes_per_s * reached.memory)
-    return max(compute_s, move_s) + reached.launch_s
 
 
 @dataclass(frozen=True)

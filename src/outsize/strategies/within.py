@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
@@ -18,11 +17,11 @@ from outsize.errors import PlanError, TraceError, explain
 from outsize.measure.bandwidth import machine_rates
 from outsize.measure.machine import look_at_machine
 from outsize.measure.step import record, state_bytes, trace_step
-from outsize.plan.choose import USABLE
+from outsize.plan.choose import usable_share
 from outsize.plan.ladder import choose_recompute
-from outsize.plan.machines import op_seconds
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
+from outsize.plan.times import Clock
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.recompute import unmet
 from outsize.strategies.saved import SavedTensors
@@ -61,10 +60,11 @@ def within(
         )
     limit_bytes = min(limit_bytes, machine.free_bytes)
     facts, recorded = _facts(model, example, loss or _sum_of_outputs, optimizer, bf16=bf16)
-    budget_bytes = USABLE[device.type] * limit_bytes
+    usable = usable_share(machine)
+    budget_bytes = usable * limit_bytes
     rates = machine_rates(device)
-    op_s = partial(op_seconds, rates=rates, tf32=rates.tf32_flops_per_s is not None)
-    found = choose_recompute(facts, op_s, limit_bytes=limit_bytes, budget_bytes=budget_bytes)
+    clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=device.type == "cuda")
+    found = choose_recompute(facts, limit_bytes=limit_bytes, budget_bytes=budget_bytes, **clock.settings())
     if isinstance(found, Plan):
         return Within(model, found, recorded)
     least = min(found, key=lambda way: way.peak_bytes)
@@ -73,7 +73,7 @@ def within(
             "a step does not fit the budget",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by {least.name}",
-            f"at most {format_bytes(budget_bytes)} ({USABLE[device.type]:.0%} of the budget)",
+            f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the budget)",
             "raise the budget, or take a smaller batch",
         )
     )

@@ -1,0 +1,76 @@
+"""Tells the rows of plan_error.py: line by line, summed up, and as a table."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def line(row: dict[str, Any]) -> str:
+    """Say one row in one line."""
+    name = " ".join(str(row[key]) for key in ("model", "side_px", "batch", "precision", "way"))
+    if "failed" in row:
+        return f"{name}: FAILED {row['failed']}"
+    both = zip(row["parts_predicted_mib"].items(), row["parts_measured_mib"].values(), strict=True)
+    apart = {part: round(ours - theirs, 1) for (part, ours), theirs in both}
+    most = max(apart, key=lambda part: abs(apart[part]))
+    times = ", ".join(f"{kind} {_percent(each)}" for kind, each in row["time_error"].items())
+    return (
+        f"{name}: {row['predicted_mib']} MiB predicted, {row['measured_mib']} measured, {_percent(row['error'])}"
+        f" (most in {most}: {apart[most]:+} MiB; {row['peak_predicted']} | {row['peak_measured']});"
+        f" {row['measured_ms']} ms, {times}{' ' if row['told'] else ''}{' '.join(row['told'])}"
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:+.1%}"
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Say the worst and the median error of memory and of each kind of time, and how many rows failed."""
+    done = [row for row in rows if "failed" not in row]
+    lines = [f"{len(done)} rows, {len(rows) - len(done)} failed or not reached"]
+    columns = {"memory": [(row["error"], row) for row in done]}
+    for kind in ("catalogue", "rates", "profiled"):
+        pairs = [(row["time_error"][kind], row) for row in done]
+        columns[f"time, {kind}"] = [pair for pair in pairs if pair[0] is not None]
+    for name, pairs in columns.items():
+        if pairs:
+            worst, row = max(pairs, key=lambda pair: abs(pair[0]))
+            median = statistics.median(abs(each) for each, _ in pairs)
+            where = " ".join(str(row[key]) for key in ("model", "side_px", "precision", "way"))
+            lines.append(f"{name}: worst {worst:+.1%} ({where}), median {median:.1%} of {len(pairs)}")
+    return lines
+
+
+def place_for(device: str) -> Path:
+    """Return where results of a device go: today's file, without its ending."""
+    words = "".join(each if each.isalnum() else "-" for each in device.lower().removeprefix("nvidia")).strip(
+        "-"
+    )
+    return Path(__file__).parent / "results" / f"{datetime.date.today().isoformat()}-{words}-plan-error"
+
+
+def write(place: Path, rows: Sequence[dict[str, Any]], about: dict[str, Any]) -> None:
+    """Write all rows, for programs and for people."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    tree = {"about": about, "rows": list(rows)}
+    place.with_name(f"{place.name}.json").write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+    head = "| model | px | batch | precision | way | predicted MiB | measured MiB | error |"
+    head += " measured ms | catalogue | rates | profiled |"
+    lines = ["# Predicted against measured memory and time", "", *summary(rows), "", head, "|" + "---|" * 12]
+    for row in rows:
+        cells = [row[key] for key in ("model", "side_px", "batch", "precision", "way")]
+        if "failed" in row:
+            cells += [row["failed"], *[""] * 6]
+        else:
+            cells += [row["predicted_mib"], row["measured_mib"], _percent(row["error"]), row["measured_ms"]]
+            for kind, each in row["predicted_ms"].items():
+                cells.append("" if each is None else f"{each} ({_percent(row['time_error'][kind])})")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines += ["", *(f"- {key}: {value}" for key, value in about.items())]
+    place.with_name(f"{place.name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,156 @@
+"""Runs one real step of a job on the GPU at hand before it is planned, so that times are seen and not modelled."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from outsize.job import Job
+from outsize.plan.step import StepFacts
+from outsize.progress import Reporter
+from outsize.units import format_seconds
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from outsize.plan.times import Clock, Learnt
+
+_LEAST_SIDE_PX = 64
+
+
+def learn_here(
+    job: Job,
+    model: nn.Module,
+    num_bands: int,
+    device: torch.device,
+    clock: Clock,
+    step_of: Callable[[int, int], StepFacts],
+    reporter: Reporter,
+    *,
+    bf16: bool,
+) -> Learnt | None:
+    """Run plain steps of the job's size, or the largest of which there is room, and return what they teach.
+
+    What was learnt before of the same step on the same device is recalled. None where no step could be run.
+    """
+    from outsize.measure.profiled import name_of, recall_or_learn
+
+    section = job.train
+    names = [name_of(model), section.loss, section.optimizer, f"bf16 {bf16}"]
+    names.append(f"{section.batch} x {num_bands} x {section.tile_px} px")
+
+    def learn_now() -> Learnt | None:
+        reporter.say(
+            "profiling", f"running a step on {device} to learn its time; remembered for the next plan"
+        )
+        for batch, side_px in _sizes(section.batch, section.tile_px):
+            learnt = _learn(
+                job, model, (batch, num_bands, side_px, side_px), device, clock, step_of, bf16=bf16
+            )
+            if learnt is not None:
+                return learnt
+        return None
+
+    learnt = recall_or_learn(names, device, learn_now)
+    if learnt is not None:
+        share = (
+            ""
+            if learnt.usable_share is None
+            else f", tensors fill {learnt.usable_share:.0%} of what torch holds"
+        )
+        text = f"a real step of {learnt.batch} x {learnt.side_px} px: {format_seconds(learnt.host_op_s)} to call an"
+        reporter.say("profiled", f"{text} operation{share}")
+    return learnt
+
+
+def _sizes(batch: int, side_px: int) -> Iterator[tuple[int, int]]:
+    """Yield the batch that is asked for, half of it and so on, then smaller windows."""
+    yield batch, side_px
+    while batch > 1:
+        batch = -(-batch // 2)
+        yield batch, side_px
+    while side_px >= 2 * _LEAST_SIDE_PX and side_px % 2 == 0:
+        side_px //= 2
+        yield batch, side_px
+
+
+def _learn(
+    job: Job,
+    model: nn.Module,
+    shape: tuple[int, int, int, int],
+    device: torch.device,
+    clock: Clock,
+    step_of: Callable[[int, int], StepFacts],
+    *,
+    bf16: bool,
+) -> Learnt | None:
+    """Learn from steps of one size; None where there is no room for them, or the model does not run on it."""
+    import torch
+
+    from outsize.errors import TraceError
+    from outsize.measure.profiled import learn
+    from outsize.plan.choose import USABLE
+    from outsize.plan.cost import StepCost
+
+    batch, _, side_px, _ = shape
+    run: Callable[[], None] | None
+    try:
+        facts = step_of(batch, side_px)
+    except TraceError:
+        return None
+    cuda = device.type == "cuda"
+    if cuda and StepCost(facts).peak_bytes() > USABLE["cuda"] * torch.cuda.mem_get_info(device)[0]:
+        return None
+    try:
+        with torch.random.fork_rng(devices=[device] if cuda else []):
+            run = real_step(job, model, shape, device, bf16=bf16)
+            return learn(run, facts.ops, clock, device, batch=batch, side_px=side_px)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        run = None
+        gc.collect()  # the step and its optimizer know each other
+        if cuda:
+            torch.cuda.empty_cache()
+
+
+def real_step(
+    job: Job, model: nn.Module, shape: tuple[int, int, int, int], device: torch.device, *, bf16: bool
+) -> Callable[[], None]:
+    """Return a plain training step on a copy of the model and made-up pixels, as training would run it."""
+    import torch
+
+    from outsize.data.batch import Batch
+    from outsize.data.statistics import BandStatistics
+    from outsize.plan.plan import Plan
+    from outsize.strategies.compose import compose
+    from outsize.tasks import TASKS
+    from outsize.train.checkpoint import to_device
+    from outsize.train.optimizer import make_optimizer
+
+    section, task = job.train, TASKS[job.task]
+    num_samples, num_bands, height, width = shape
+    generator = torch.Generator().manual_seed(job.seed)  # the run's own draws stay as they were
+    images = torch.randn(shape, generator=generator)
+    labels = torch.randint(
+        len(job.data.classes), (num_samples, height, width), generator=generator, dtype=torch.uint8
+    )
+    totals = task.count_terms(section.loss, labels, None)
+    batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals).to(device)
+    twin = to_device(copy.deepcopy(model), device).train()
+    terms = task.make_loss_terms(section.loss, BandStatistics((0.0,) * num_bands, (1.0,) * num_bands), None)
+    plain = Plan(purpose="train", batch=num_samples, limit_bytes=1, peak_bytes=1, exact=True, why=())
+    step = compose(twin, terms, plain, bf16=bf16)
+    optimizer = make_optimizer(
+        twin, section.optimizer, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay
+    )
+
+    def run() -> None:
+        step(batch, last=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return run

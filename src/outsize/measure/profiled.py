@@ -1,0 +1,168 @@
+"""Learns from real steps on the machine at hand: what kernels and the host take, and what the allocator holds idle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from outsize.measure.bandwidth import cache_folder, fingerprint, remember
+from outsize.plan.step import StepOp
+from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
+
+NUM_WARM = 2  # steps that load libraries, choose kernels and make the optimizer's state
+NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
+# Tensors fill no more than this of what the allocator holds even where one step happened to leave no gap; and gaps of
+# a small step, whose blocks are rounded up to 2 or 20 MiB, say nothing about a large one.
+MOST_USABLE, LEAST_USABLE = 0.95, 0.75
+_BACKWARD = "autograd::engine::evaluate_function"  # what torch's profiler calls a node of the way back
+_NOT_WORK = (
+    "Activity Buffer Request"  # the profiler's own; it is given the time of a kernel that has an owner
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One step as it was, and the time of several."""
+
+    kernels_s: dict[str, float]  # by class of operation; on a CPU the operations themselves
+    host_s: float  # until a step was launched; on a CPU what no operation took
+    step_s: float
+    usable_share: float | None  # of the memory that torch held, what tensors filled
+
+
+def learn(
+    run: Callable[[], object],
+    ops: Sequence[StepOp],
+    clock: Clock,
+    device: torch.device,
+    *,
+    batch: int,
+    side_px: int,
+) -> Learnt:
+    """Run a step that consists of these operations a few times, and compare it with what the clock says."""
+    seen = look_at(run, device)
+    modelled = clock.by_class(ops)
+    # a class that hardly occurs in the model of a step may hold what nobody counts; it teaches nothing
+    factors = {
+        name: seen.kernels_s[name] / modelled[name]
+        for name in CLASSES
+        if modelled[name] > 0 and seen.kernels_s[name] > 0
+    }
+    host_op_s = seen.host_s / max(1.0, sum(map(host_calls, ops)))
+    return Learnt(factors, host_op_s, seen.usable_share, batch, side_px)
+
+
+def look_at(run: Callable[[], object], device: torch.device) -> Seen:
+    """Time a step, then profile it once; the first ones are not counted."""
+    cuda = device.type == "cuda"
+    for _ in range(NUM_WARM):
+        run()
+    usable_share = _usable_share(run, device) if cuda else None
+    hosts_s: list[float] = []
+    steps_s: list[float] = []
+    while len(steps_s) < NUM_TIMED and (len(steps_s) < 2 or sum(steps_s) < TIMED_S):
+        _wait_for(device)
+        start_s = time.perf_counter()
+        run()
+        hosts_s.append(time.perf_counter() - start_s)
+        _wait_for(device)
+        steps_s.append(time.perf_counter() - start_s)
+    kernels_s = _profiled(run, device)
+    step_s = lower_quartile(steps_s)
+    host_s = lower_quartile(hosts_s) if cuda else max(0.0, step_s - sum(kernels_s.values()))
+    return Seen(kernels_s, host_s, step_s, usable_share)
+
+
+def lower_quartile(taken_s: Sequence[float]) -> float:
+    """Return the time of the slowest of the fastest quarter: what neighbours on the machine take is not the step's."""
+    return sorted(taken_s)[len(taken_s) // 4]
+
+
+def recall_or_learn(
+    names: Sequence[str], device: torch.device, learn_now: Callable[[], Learnt | None]
+) -> Learnt | None:
+    """Return what was learnt before of a step with these names on this very device and torch, or learn it now."""
+    folder = cache_folder()
+    if folder is None:
+        return learn_now()
+    key = hashlib.sha256("\n".join([*names, fingerprint(device)]).encode()).hexdigest()[:16]
+    path = folder / f"step-{key}.json"
+    known = _recall(path)
+    if known is not None:
+        return known
+    learnt = learn_now()
+    if learnt is not None:
+        remember(path, asdict(learnt))
+    return learnt
+
+
+def name_of(model: nn.Module) -> str:
+    """Return a text that differs where models do: modules with their settings, parameters with their sizes."""
+    sizes = (f"{name} {tuple(each.shape)} {each.requires_grad}" for name, each in model.named_parameters())
+    return "\n".join([repr(model), *sizes])
+
+
+def _profiled(run: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """Return the time that one step's kernels take, by class of operation."""
+    cuda = device.type == "cuda"
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda
+    with profile(activities=activities) as seen:
+        run()
+        _wait_for(device)
+    found = dict.fromkeys(CLASSES, 0.0)
+    for event in seen.events() or ():
+        if event.device_type.name != "CPU" or event.name == _NOT_WORK:
+            continue  # a kernel itself, whose time its operation has already
+        micros = event.self_device_time_total if cuda else event.self_cpu_time_total
+        if cuda or event.name.startswith("aten::"):
+            kind = event.name.removeprefix("aten::")
+            found[class_of(kind, backward=_is_backward(event))] += micros / 1e6
+    return found
+
+
+def _is_backward(event: Any) -> bool:
+    while event is not None:
+        if event.name.startswith(_BACKWARD):
+            return True
+        event = event.cpu_parent
+    return False
+
+
+def _usable_share(run: Callable[[], object], device: torch.device) -> float:
+    """Return the most that tensors held at once over the most that the allocator held, of steps from an empty cache."""
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    for _ in range(2):
+        run()
+    torch.cuda.synchronize(device)
+    share = torch.cuda.max_memory_allocated(device) / max(1, torch.cuda.max_memory_reserved(device))
+    return min(MOST_USABLE, max(LEAST_USABLE, share))
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _recall(path: Path) -> Learnt | None:
+    """Read what was remembered; None for a file that is not there, broken or not sound."""
+    try:
+        known = Learnt(**json.loads(path.read_text(encoding="utf-8")))
+        numbers = [*known.factors.values(), known.host_op_s]
+        sound = all(isinstance(each, float | int) and 0 <= each < math.inf for each in numbers)
+        sound &= set(known.factors) <= set(CLASSES)
+        sound &= known.usable_share is None or LEAST_USABLE <= known.usable_share <= MOST_USABLE
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return known if sound else None

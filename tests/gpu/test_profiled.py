@@ -1,0 +1,44 @@
+"""On a GPU: a profiled step accounts for its kernels, and a taught clock tells the step it was taught by."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from outsize.measure.profiled import LEAST_USABLE, MOST_USABLE, learn, look_at
+from outsize.measure.step import trace_step
+from outsize.models import build_model
+from outsize.plan.machines import find_machine
+from outsize.plan.times import ARITHMETIC, GRADIENTS, NORM_GRADIENTS, NORMS, OPTIMIZER, REST, Clock
+from outsize.tasks.segment import loss_on_shapes
+
+_SHAPE = (4, 4, 512, 512)
+
+
+def test_a_real_step_teaches_its_own_time() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    model = build_model("unet", num_classes=6, in_channels=4, width=32)
+    make = partial(torch.optim.AdamW, lr=1e-4)
+    facts = trace_step(model, _SHAPE, loss=loss_on_shapes("cross_entropy"), optimizer=make, device="cuda")
+    model = model.to(device).to(memory_format=torch.channels_last).train()
+    optimizer = make(model.parameters())
+    images = torch.randn(_SHAPE, device=device).contiguous(memory_format=torch.channels_last)
+    labels = torch.zeros(4, 512, 512, dtype=torch.int64, device=device)
+
+    def run() -> None:
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    seen = look_at(run, device)
+    for name in (ARITHMETIC, GRADIENTS, NORMS, NORM_GRADIENTS, OPTIMIZER, REST):
+        assert seen.kernels_s[name] > 0, name
+    # the device has no more work than the step has time, and a step is over when the slower of both is
+    assert sum(seen.kernels_s.values()) < 1.1 * seen.step_s
+    assert seen.usable_share is not None
+    assert LEAST_USABLE <= seen.usable_share <= MOST_USABLE
+    clock = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
+    taught = clock.taught(learn(run, facts.ops, clock, device, batch=4, side_px=512))
+    assert taught.step_s(facts.ops) == pytest.approx(look_at(run, device).step_s, rel=0.3)
