@@ -45,7 +45,7 @@ from plan_error_measured import (
     step_seconds,
 )
 from plan_error_table import line, place_for, summary, write
-from torch import nn
+from torch import Tensor, nn
 
 from outsize.errors import PlanError
 from outsize.measure.bandwidth import measure, recall_or_measure
@@ -59,6 +59,7 @@ from outsize.plan.plan import Recompute
 from outsize.plan.recompute import changed_by, choose_recipes, find_recipes
 from outsize.plan.step import BLOCK_BYTES, StepOp
 from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, Clock, Learnt, host_calls, together
+from outsize.strategies.blocks import checkpointed
 from outsize.tasks.segment import loss_on_shapes
 
 
@@ -278,13 +279,19 @@ def _predict(model: nn.Module, case: Case, clocks: Clocks, device: torch.device)
     if sets:
         blocks = min(sets, key=lambda each: cost.peak_bytes(each.changed))
         inside = tuple(f"{path}." for path in blocks.paths)
+
+        def again(model: nn.Module, images: Tensor) -> Tensor:
+            with checkpointed(model, blocks.paths):
+                return loss_on_shapes(LOSS)(model, images)
+
+        # as the planner does: chosen by an estimate, then followed once more as it will run
+        rerun = trace_step(model, shape, loss=again, optimizer=ADAMW, bf16=case.bf16, device=kind)
         ways.append(
             Way(
                 "blocks",
                 {"recompute": Recompute(blocks=blocks.paths)},
-                _parts(cost, blocks.changed),
-                facts.ops,
-                again=tuple(op for op in facts.ops[: cost.turn] if f"{op.module}.".startswith(inside)),
+                _parts(StepCost(rerun), NOTHING),
+                rerun.ops,
                 num_calls=CHECKPOINTED_CALLS
                 * sum(f"{each.key[0]}.".startswith(inside) for each in facts.saved),
             )

@@ -34,6 +34,26 @@ def planned(task: Task, share: float, *, approximate: bool = False) -> Plan | li
     return choose(task, limit_bytes=limit_bytes, budget_bytes=limit_bytes, approximate=approximate)
 
 
+def test_blocks_are_looked_at_closely_before_they_are_taken(with_norm: Task) -> None:
+    exact = [way for way in ways(with_norm, 0) if way.inexact is None]
+    least_bytes = min(way.peak_bytes for way in exact)  # by blocks: cheap operations free less
+    choose_within = partial(choose, limit_bytes=least_bytes, budget_bytes=least_bytes, approximate=False)
+    taken = choose_within(with_norm)
+    assert isinstance(taken, Plan)
+    assert taken.recompute is not None
+    assert taken.recompute.blocks
+    asked: list[tuple[str, ...]] = []
+
+    def larger(num_samples: int, side_px: int, blocks: tuple[str, ...]) -> StepFacts:
+        asked.append(blocks)
+        return with_norm.step_of(num_samples, side_px)  # as much as the plain step
+
+    refused = choose_within(replace(with_norm, blocks_of=larger))
+    assert asked == [taken.recompute.blocks]
+    assert isinstance(refused, list)
+    assert refused[0].peak_bytes in [way.peak_bytes for way in refused if "blocks" in way.name]
+
+
 def test_what_fits_is_left_alone(with_norm: Task, task: Task, chain: Chain) -> None:
     plan = planned(with_norm, 1.0)
     assert isinstance(plan, Plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from outsize.job import Job
 from outsize.plan.facts import Facts, Machine
@@ -16,9 +16,9 @@ from outsize.progress import Reporter
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+    from torch import Tensor, nn
 
-    from outsize.plan.ladder import StepOf, Task
+    from outsize.plan.ladder import Task
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,13 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     from outsize.tasks import TASKS
 
     section, task = job.train, TASKS[job.task]
+    step_of = _step_of(job, model, num_bands, where)
     not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
     return Task(
         batch=-(-section.batch // where.num_gpus),
         side_px=section.tile_px,
-        step_of=_step_of(job, model, num_bands, where),
+        step_of=step_of,
+        blocks_of=step_of,
         halo=facts.halo,
         across_samples=first_norm(model, OVER_SAMPLES),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
@@ -128,9 +130,14 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     )
 
 
-def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> StepOf:
-    """Return what tells the facts of a step by its number of samples and the side of its windows."""
+class _StepOf(Protocol):
+    def __call__(self, num_samples: int, side_px: int, blocks: tuple[str, ...] = (), /) -> StepFacts: ...
+
+
+def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _StepOf:
+    """Return what tells the facts of a step by its number of samples, the side of its windows, and blocks run again."""
     from outsize.measure.step import trace_step
+    from outsize.strategies.blocks import checkpointed
     from outsize.tasks import TASKS
     from outsize.train.optimizer import optimizer_of
 
@@ -143,12 +150,18 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> St
         weight_decay=section.weight_decay,
     )
 
+    loss = task.loss_on_shapes(section.loss)
+
     @lru_cache(maxsize=32)
-    def step_of(num_samples: int, side_px: int) -> StepFacts:
+    def step_of(num_samples: int, side_px: int, blocks: tuple[str, ...] = (), /) -> StepFacts:
+        def loss_of(model: nn.Module, images: Tensor) -> Tensor:
+            with checkpointed(model, blocks):
+                return loss(model, images)
+
         return trace_step(
             model,
             (num_samples, num_bands, side_px, side_px),
-            loss=task.loss_on_shapes(section.loss),
+            loss=loss_of,
             optimizer=make_optimizer,
             bf16=where.bf16,
             device=where.kind,

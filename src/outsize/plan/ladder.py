@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
 
 StepOf = Callable[[int, int], StepFacts]  # samples, side of the window in px -> facts
+BlocksOf = Callable[[int, int, tuple[str, ...]], StepFacts]  # and the blocks that are run again
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Task:
     again_s: OpSeconds | None = None  # of an operation whose result is made again; None: as the first time
     host_op_s: float = 0.0  # for the host to call a small operation
     overlaps: bool = True  # host and device work at the same time
+    blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Way:
     step_s: float
     settings: dict[str, Any] = field(default_factory=dict)
     inexact: str | None = None  # why its answer is not that of the plain step
+    confirm: Callable[[], Way] | None = None  # looks closely; None: that was done
 
 
 def plain(task: Task) -> Way:
@@ -56,16 +59,19 @@ def plain(task: Task) -> Way:
 
 def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
     """Yield all other ways: recompute, micro-batches, tiles, and micro-batches and tiles with recompute."""
-    yield from _recomputing(task, "", 1, StepCost(task.step_of(task.batch, task.side_px)), budget_bytes)
+    whole = _Part("", 1, task.batch, task.side_px)
+    yield from _recomputing(task, whole, StepCost(task.step_of(task.batch, task.side_px)), budget_bytes)
     inexact = task.across_samples
     for num in _numbers_of_parts(task.batch):
-        cost = _cost(task, -(-task.batch // num), task.side_px)
+        num_samples = -(-task.batch // num)
+        cost = _cost(task, num_samples, task.side_px)
         if cost is None:
             continue
         settings = {"micro_batches": num}
         way = partial(_of, task, settings=settings, inexact=inexact)
         yield way(f"{num} micro-batches", num, cost)
-        yield from _recomputing(task, f"{num} micro-batches, ", num, cost, budget_bytes, settings, inexact)
+        part = _Part(f"{num} micro-batches, ", num, num_samples, task.side_px, settings, inexact)
+        yield from _recomputing(task, part, cost, budget_bytes)
     yield from _tilings(task, budget_bytes)
 
 
@@ -83,10 +89,16 @@ def _fastest(
     if first.peak_bytes <= budget_bytes:
         reason = f"the plain step needs {format_bytes(first.peak_bytes)}: it fits, nothing has to be given up"
         return _as_plan(task, first, (reason,), (), limit_bytes)
-    fitting = [way for way in seen if way.peak_bytes <= budget_bytes and (approximate or way.inexact is None)]
-    if not fitting:
-        return seen
-    taken = min(fitting, key=lambda way: (way.inexact is not None, way.step_s))
+    while True:
+        fitting = [
+            way for way in seen if way.peak_bytes <= budget_bytes and (approximate or way.inexact is None)
+        ]
+        if not fitting:
+            return seen
+        taken = min(fitting, key=lambda way: (way.inexact is not None, way.step_s))
+        if taken.confirm is None:
+            break
+        seen = [way.confirm() if way is taken and way.confirm else way for way in seen]
     slower = taken.step_s / first.step_s - 1
     why = [
         f"the plain step needs {format_bytes(first.peak_bytes)}, more than {format_bytes(budget_bytes)}",
@@ -100,16 +112,36 @@ def _fastest(
 
 
 def choose_recompute(
-    facts: StepFacts, op_s: OpSeconds, *, limit_bytes: int, budget_bytes: float, **times: Any
+    facts: StepFacts,
+    op_s: OpSeconds,
+    *,
+    limit_bytes: int,
+    budget_bytes: float,
+    blocks_of: Callable[[tuple[str, ...]], StepFacts] | None = None,
+    **times: Any,
 ) -> Plan | list[Way]:
     """Return the fastest way to run one step as it is written: plain, or recomputing; or all of them.
 
-    `op_s` and `times` are the settings of a clock.
+    `op_s` and `times` are the settings of a clock; `blocks_of` tells the facts of the step with blocks run again.
     """
-    whole = Task(1, 0, lambda *_: facts, op_s, Halo(Reach(0, 0), Reach(0, 0), 1), **times)
+    halo = Halo(Reach(0, 0), Reach(0, 0), 1)
+    traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)
+    whole = Task(1, 0, lambda *_: facts, op_s, halo, blocks_of=traced, **times)
     first = plain(whole)
-    seen = [first, *_recomputing(whole, "", 1, StepCost(facts), budget_bytes)]
+    seen = [first, *_recomputing(whole, _Part("", 1, 1, 0), StepCost(facts), budget_bytes)]
     return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a step runs several times: of so many samples, in windows of one size."""
+
+    prefix: str
+    num_runs: int
+    num_samples: int
+    side_px: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    inexact: str | None = None
 
 
 def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | None:
@@ -120,34 +152,42 @@ def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | None:
         return None
 
 
-def _recomputing(
-    task: Task,
-    prefix: str,
-    num_runs: int,
-    cost: StepCost,
-    budget_bytes: float,
-    settings: dict[str, Any] | None = None,
-    inexact: str | None = None,
-) -> Iterator[Way]:
+def _recomputing(task: Task, part: _Part, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
     """Yield a step that makes some of its tensors again: those of cheap operations, or those of whole blocks."""
     recipes = choose_recipes(cost, find_recipes(cost, task.again_s or task.op_s), budget_bytes)
     if recipes:
         keys = tuple(key for recipe in recipes for key in recipe.keys)
         yield Way(
-            f"{prefix}recompute {len(recipes)} tensors of cheap operations",
+            f"{part.prefix}recompute {len(recipes)} tensors of cheap operations",
             cost.peak_bytes(changed_by(recipes)),
-            _seconds(task, num_runs, cost, _of_recipes(recipes)),
-            {**(settings or {}), "recompute": Recompute(saved=keys)},
-            inexact,
+            _seconds(task, part.num_runs, cost, _of_recipes(recipes)),
+            {**part.settings, "recompute": Recompute(saved=keys)},
+            part.inexact,
         )
     for blocks in list_blocks(cost, task.op_s):
-        yield Way(
-            f"{prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
+        rough = Way(
+            f"{part.prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
             cost.peak_bytes(blocks.changed),
-            _seconds(task, num_runs, cost, _of_blocks(cost, blocks)),
-            {**(settings or {}), "recompute": Recompute(blocks=blocks.paths)},
-            inexact,
+            _seconds(task, part.num_runs, cost, _of_blocks(cost, blocks)),
+            {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
+            part.inexact,
         )
+        yield replace(rough, confirm=partial(_confirmed, task, part, rough, cost, blocks))
+
+
+def _confirmed(task: Task, part: _Part, rough: Way, cost: StepCost, blocks: Blocks) -> Way:
+    """Return what blocks that are run again need by following the step that does it.
+
+    The estimate knows each storage's life in the plain step. What a block makes again lives otherwise: all of it at
+    once, beside gradients that wait for it.
+    """
+    if task.blocks_of is None:
+        return rough
+    facts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
+    traced = StepCost(facts, is_part=cost.is_part)
+    calls = _Again(0.0, CHECKPOINTED_CALLS * _num_kept(cost, blocks))
+    seconds = _seconds(task, part.num_runs, traced, calls)
+    return replace(rough, peak_bytes=traced.peak_bytes(), step_s=seconds)
 
 
 def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
@@ -168,7 +208,8 @@ def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
         num_runs = task.batch * len(tiles)
         name = f"tiles with a core of {core_px} px"
         yield _of(task, name, num_runs, cost, settings, inexact)
-        yield from _recomputing(task, f"{name}, ", num_runs, cost, budget_bytes, settings, inexact)
+        part = _Part(f"{name}, ", num_runs, 1, tiles[0].read.height, settings, inexact)
+        yield from _recomputing(task, part, cost, budget_bytes)
         if cost.peak_bytes() <= budget_bytes:
             return
 
@@ -210,8 +251,14 @@ def _of_recipes(recipes: Sequence[Recipe]) -> _Again:
 def _of_blocks(cost: StepCost, blocks: Blocks) -> _Again:
     inside = tuple(f"{path}." for path in blocks.paths)
     ops = [op for op in cost.facts.ops[: cost.turn] if f"{op.module}.".startswith(inside)]
-    num_kept = sum(1 for each in cost.facts.saved if f"{each.key[0]}.".startswith(inside))
-    return _Again(blocks.cost_s, CHECKPOINTED_CALLS * num_kept + sum(map(host_calls, ops)))
+    num_calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks) + sum(map(host_calls, ops))
+    return _Again(blocks.cost_s, num_calls)
+
+
+def _num_kept(cost: StepCost, blocks: Blocks) -> int:
+    """Count the tensors that blocks would keep if they were not run again."""
+    inside = tuple(f"{path}." for path in blocks.paths)
+    return sum(1 for each in cost.facts.saved if f"{each.key[0]}.".startswith(inside))
 
 
 def _numbers_of_parts(batch: int) -> list[int]:

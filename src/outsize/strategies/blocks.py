@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from outsize.strategies.find import find_module
@@ -41,11 +41,14 @@ def _rerun(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         given = _Given((args, kwargs))
 
-        def again() -> Any:
+        def again(*_: Tensor) -> Any:
             args, kwargs = given.take()
             return forward(*args, **kwargs)
 
-        return checkpoint(again, use_reentrant=False, preserve_rng_state=True, context_fn=contexts)
+        # Torch looks at what it is given for the devices whose random numbers and autocast it has to remember.
+        devices = {each.device: each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        empty = [each.new_empty(0) for each in devices.values()]
+        return checkpoint(again, *empty, use_reentrant=False, preserve_rng_state=True, context_fn=contexts)
 
     return run
 

@@ -64,7 +64,21 @@ def within(
     budget_bytes = usable * limit_bytes
     rates = machine_rates(device)
     clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=device.type == "cuda")
-    found = choose_recompute(facts, limit_bytes=limit_bytes, budget_bytes=budget_bytes, **clock.settings())
+
+    def blocks_of(paths: tuple[str, ...]) -> StepFacts:
+        def again(model: nn.Module, example: Any) -> Tensor:
+            with checkpointed(model, paths):
+                return (loss or _sum_of_outputs)(model, example)
+
+        return _facts(model, example, again, optimizer, bf16=bf16)[0]
+
+    found = choose_recompute(
+        facts,
+        limit_bytes=limit_bytes,
+        budget_bytes=budget_bytes,
+        blocks_of=blocks_of if recorded is None else None,
+        **clock.settings(),
+    )
     if isinstance(found, Plan):
         return Within(model, found, recorded)
     least = min(found, key=lambda way: way.peak_bytes)
