@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from outsize.plan.plan import Plan, Rejected, Tiling, plan_from_dict
+from outsize.plan.plan import Moved, Plan, Recompute, Rejected, Swap, Tiling, plan_from_dict
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Reach
 
@@ -26,6 +26,13 @@ def test_json_round_trip(tiles: Tiling | None) -> None:
         tiles=tiles,
         micro_batches=2,
     )
+    assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
+
+
+def test_json_round_trip_of_keys() -> None:
+    first, second = ("encoder.0", 0, 1), ("head", 1, 0)
+    swap = Swap((Moved(first, 2**20, second, None), Moved(second, 512, None, first)), 2**20 + 512)
+    plan = Plan("train", 4, 2, 1, True, (), recompute=Recompute((first, second), ("trunk",)), swap=swap)
     assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
 
 

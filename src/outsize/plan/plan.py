@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,24 @@ class Recompute:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A saved storage that waits in host memory: when it leaves the device, and when it begins to come back."""
+
+    key: Key  # of the first saved tensor that lies in it; its copy out begins when that is packed
+    size_bytes: int
+    release: Key | None  # its memory is given back when this one is packed; None: at the end of forward
+    fetch: Key | None  # its copy back begins when this one is first unpacked; None: when it is needed
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What is moved to host memory between forward and backward."""
+
+    moved: tuple[Moved, ...]  # in the order that they come back
+    pinned_bytes: int  # the most that lies in host memory at once
+
+
+@dataclass(frozen=True)
 class Compile:
     """Modules that are compiled, each by itself. Dropout inside of them draws other numbers than it does plain."""
 
@@ -72,7 +91,7 @@ class Plan:
     tiles: Tiling | None = None
     micro_batches: int | None = None
     recompute: Recompute | None = None
-    swap: None = None
+    swap: Swap | None = None
     pipeline: None = None
     replicate: None = None
     compile: Compile | None = None
@@ -91,11 +110,23 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         tiles = Tiling(**{**tiles, **pairs})
     recompute = tree["recompute"]
     if recompute is not None:
-        keys = tuple((path, call, ordinal) for path, call, ordinal in recompute["saved"])
-        recompute = Recompute(keys, tuple(recompute["blocks"]))
+        recompute = Recompute(tuple(map(_key, recompute["saved"])), tuple(recompute["blocks"]))
+    swap = tree["swap"]
+    if swap is not None:
+        swap = Swap(tuple(map(_moved, swap["moved"])), swap["pinned_bytes"])
     compiled = tree["compile"]
     if compiled is not None:
         compiled = Compile(tuple(compiled["paths"]), compiled["activation_budget"])
     rejected = tuple(Rejected(**item) for item in tree["rejected"])
-    strategies = {"tiles": tiles, "recompute": recompute, "compile": compiled}
+    strategies = {"tiles": tiles, "recompute": recompute, "swap": swap, "compile": compiled}
     return Plan(**{**tree, **strategies, "rejected": rejected, "why": tuple(tree["why"])})
+
+
+def _moved(tree: dict[str, Any]) -> Moved:
+    release, fetch = (None if tree[name] is None else _key(tree[name]) for name in ("release", "fetch"))
+    return Moved(_key(tree["key"]), tree["size_bytes"], release, fetch)
+
+
+def _key(tree: Sequence[Any]) -> Key:
+    path, call, ordinal = tree
+    return path, call, ordinal

@@ -1,0 +1,231 @@
+"""What a step holds while storages are moved and recipes are taken: kept up to date as single ones come and go.
+
+Copies are taken to be done when somebody waits for them, so this is the least that a choice can hold; what waiting
+costs is for the timeline to say.
+
+What is made again may be made from what is made again itself. The source is then made when the first of those that
+start from it is made, and waits for its own use:
+
+    needed      c at 20, made from b; b at 23, made from a; a at 26, kept
+    made        b and c at 20
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from outsize.plan.cost import Changed, StepCost
+from outsize.plan.recompute import Recipe
+from outsize.plan.swap import Movable
+from outsize.plan.timeline import Bytes
+
+Item = Movable | Recipe
+# A source that is made on the way to another tensor waits for its own use if that lies at most this many saved tensors
+# (parameters and buffers not counted) before the one that is asked for; further away it would be in the way.
+NEAR_PACKS = 24
+_Span = tuple[int, int, int]  # from operation, to before operation, bytes (more or less held)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A step with a set of blocks that are run again, before anything else is chosen."""
+
+    cost: StepCost
+    changed: Changed
+
+    @cached_property
+    def live_bytes(self) -> Bytes:
+        """What is held during each operation."""
+        return np.array(self.cost.live_bytes(self.changed), np.int64)
+
+    def is_near(self, storage: int, op: int) -> bool:
+        """Say whether a storage that is made before an operation of backward is kept for its own use."""
+        return self._asked[op] - self._packed[storage] <= NEAR_PACKS
+
+    def away(self, item: Item) -> _Span:
+        """Return between which operations something is not there if nothing else is chosen, and its bytes."""
+        if isinstance(item, Movable):
+            return item.free, max(item.free, item.need), item.size_bytes
+        let_go = self.cost.let_go[item.storage]
+        return let_go, max(let_go, item.back), self.cost.by_index[item.storage].size_bytes
+
+    @cached_property
+    def _packed(self) -> dict[int, int]:
+        """The last of the saved tensors that lie in each storage."""
+        return {saved.storage: place for place, saved in enumerate(self.cost.facts.saved)}
+
+    @cached_property
+    def _asked(self) -> dict[int, int]:
+        """The saved tensor that is unpacked first before each operation of backward."""
+        first = self.cost.first_backward
+        pairs = [(first[storage], place) for storage, place in self._packed.items() if storage in first]
+        return dict(sorted(pairs))
+
+
+class Choice:
+    """Storages that are moved and recipes that are taken."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._lives = ground.cost.by_index
+        self.moving: dict[int, Movable] = {}
+        self.recipes: dict[int, Recipe] = {}
+        self._starts: dict[int, int] = {}  # of all that is chosen: from which operation it is there again
+        self._users: dict[int, set[int]] = {}  # sources, and which chosen recipes start from them
+        self._held: dict[int, list[int]] = {}  # sources that live longer for recipes, and until when
+        self.live_bytes = ground.live_bytes.copy()
+
+    def copy(self) -> Choice:
+        """Return one that can be changed apart from this."""
+        twin = Choice.__new__(Choice)
+        twin._ground, twin._lives, twin.live_bytes = self._ground, self._lives, self.live_bytes.copy()
+        twin.moving, twin.recipes, twin._starts = dict(self.moving), dict(self.recipes), dict(self._starts)
+        twin._users = {storage: set(users) for storage, users in self._users.items()}
+        twin._held = {storage: list(ends) for storage, ends in self._held.items()}
+        return twin
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is held at once."""
+        return int(self.live_bytes.max(initial=0))
+
+    @property
+    def items(self) -> list[Item]:
+        """All that is chosen."""
+        return [*self.moving.values(), *self.recipes.values()]
+
+    def changed(self) -> Changed:
+        """Return what the recipes change in the lives of storages."""
+        anew = {storage: self._starts[storage] for storage in self.recipes}
+        return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()})
+
+    def extra_seconds(self, before: Mapping[int, float]) -> dict[int, float]:
+        """Return the time of what is made again, by operation; `before` is there already."""
+        extra = dict(before)
+        for storage, recipe in self.recipes.items():
+            start = self._starts[storage]
+            extra[start] = extra.get(start, 0.0) + recipe.cost_s
+        return extra
+
+    def on_the_way(self) -> tuple[list[Movable], Bytes]:
+        """Return what is moved, needed when the first recipe needs it, and what is held besides."""
+        others, moving = self.live_bytes.copy(), []
+        for storage, each in self.moving.items():
+            need = self._starts[storage]
+            others[each.born : each.free] -= each.size_bytes
+            others[need : each.dies] -= each.size_bytes
+            moving.append(each if need == each.need else replace(each, need=need))
+        return moving, others
+
+    def has(self, item: Item) -> bool:
+        """Say whether something is chosen."""
+        return item.storage in (self.moving if isinstance(item, Movable) else self.recipes)
+
+    def admits(self, item: Item) -> bool:
+        """Say whether something can be added: not where it would be both made again and moved, or made too early."""
+        if item.storage in self._starts or item.storage in self._held:
+            return False
+        if isinstance(item, Movable):
+            return True
+        if not self._starts.keys().isdisjoint(item.held):
+            return False
+        earlier = self._earlier(item)
+        made = [each for each in earlier if each in self.recipes]
+        made += [item.storage] if earlier[item.storage] < item.back else []
+        return all(self._ground.is_near(each, earlier[each]) for each in made)
+
+    def take(self, item: Item) -> None:
+        """Add something that is admitted."""
+        earlier = self._earlier(item)
+        self._apply(self._spans(item, earlier), 1)
+        self._starts.update(earlier)
+        if isinstance(item, Movable):
+            self.moving[item.storage] = item
+            return
+        self.recipes[item.storage] = item
+        for source in item.leaves:
+            self._users.setdefault(source, set()).add(item.storage)
+        for source in item.held:
+            self._held.setdefault(source, []).append(item.back + 1)
+
+    def drop(self, item: Item) -> None:
+        """Take something out again."""
+        if isinstance(item, Movable):
+            del self.moving[item.storage]
+        else:
+            del self.recipes[item.storage]
+            for source in item.leaves:
+                self._users[source].remove(item.storage)
+            for source in item.held:
+                self._held[source].remove(item.back + 1)
+                if not self._held[source]:
+                    del self._held[source]
+        earlier = {item.storage: self._starts.pop(item.storage), **self._later(item)}
+        self._apply(self._spans(item, earlier), -1)
+
+    def can_go(self, item: Item, budget_bytes: float) -> bool:
+        """Say whether the budget is surely kept without something that is chosen."""
+        start, _, size_bytes = self._ground.away(item)
+        there = self.live_bytes[start : self._starts[item.storage]]
+        return int(there.max(initial=0)) + size_bytes <= budget_bytes
+
+    def gain_bytes(self, item: Item, budget_bytes: float) -> float:
+        """Return by how much less the budget is exceeded with it, summed over all operations."""
+        gain = 0.0
+        for start, end, more in self._spans(item, self._earlier(item)):
+            over = self.live_bytes[start:end] - (budget_bytes - max(0, more))
+            both = float(np.minimum(np.maximum(over, 0), abs(more)).sum())
+            gain += both if more < 0 else -both
+        return gain
+
+    def _earlier(self, item: Item) -> dict[int, int]:
+        """Return from when an item that is not chosen is there, and what of the chosen must be there earlier for it."""
+        own = item.need if isinstance(item, Movable) else item.back
+        start = min([own, *(self._starts[user] for user in self._users.get(item.storage, ()))])
+        earlier = {item.storage: start}
+        todo = [] if isinstance(item, Movable) else list(item.leaves)
+        while todo:
+            source = todo.pop()
+            if source not in earlier and self._starts.get(source, start) > start:
+                earlier[source] = start
+                todo += self.recipes[source].leaves if source in self.recipes else ()
+        return earlier
+
+    def _later(self, item: Item) -> dict[int, int]:
+        """Let the sources of an item that was dropped be there later; return from when they were."""
+        before: dict[int, int] = {}
+        todo = [] if isinstance(item, Movable) else list(item.leaves)
+        while todo:
+            source = todo.pop()
+            if source not in self._starts:
+                continue
+            own = self.moving[source].need if source in self.moving else self.recipes[source].back
+            start = min([own, *(self._starts[user] for user in self._users.get(source, ()))])
+            if start > self._starts[source]:
+                before.setdefault(source, self._starts[source])
+                self._starts[source] = start
+                todo += self.recipes[source].leaves if source in self.recipes else ()
+        return before
+
+    def _spans(self, item: Item, earlier: Mapping[int, int]) -> list[_Span]:
+        """Return what an item that is not chosen changes in what is held, if these are there earlier."""
+        start, size_bytes = earlier[item.storage], self._lives[item.storage].size_bytes
+        spans = [(self._ground.away(item)[0], start, -size_bytes)]
+        if isinstance(item, Movable):
+            spans.append((*self._ground.changed.twice.get(item.storage, (0, 0)), size_bytes))
+        else:
+            for source in item.held:
+                until = max([self._lives[source].dies, *self._held.get(source, ())])
+                spans.append((until, item.back + 1, self._lives[source].size_bytes))
+        for source, begin in earlier.items():
+            if source != item.storage:
+                spans.append((begin, self._starts[source], self._lives[source].size_bytes))
+        return [span for span in spans if span[0] < span[1]]
+
+    def _apply(self, spans: Sequence[_Span], sign: int) -> None:
+        for start, end, more in spans:
+            self.live_bytes[start:end] += sign * more
