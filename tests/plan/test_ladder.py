@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 
 from outsize.errors import TraceError
+from outsize.plan.cost import StepCost
 from outsize.plan.ladder import Task, Way, choose, plain, ways
 from outsize.plan.plan import Plan
-from outsize.plan.step import StepFacts, StepOp
+from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, host_calls
 from outsize.tiles.halo import Halo, Reach
 
@@ -52,6 +53,17 @@ def test_blocks_are_looked_at_closely_before_they_are_taken(with_norm: Task) -> 
     assert asked == [taken.recompute.blocks]
     assert isinstance(refused, list)
     assert refused[0].peak_bytes in [way.peak_bytes for way in refused if "blocks" in way.name]
+
+
+def test_the_rest_of_a_batch_stays_on_the_device_while_a_part_runs(task: Task, chain: Chain) -> None:
+    def with_input(num_samples: int, side_px: int) -> StepFacts:
+        facts = chain(num_samples, side_px)
+        images = Storage(len(facts.storages), 512 * num_samples * side_px, -1, len(facts.ops), "input")
+        return replace(facts, storages=(*facts.storages, images))
+
+    halves = next(way for way in ways(replace(task, step_of=with_input), 0) if way.name == "2 micro-batches")
+    alone_bytes = StepCost(with_input(2, 64), is_part=True).peak_bytes()
+    assert halves.peak_bytes == alone_bytes + 512 * 2 * 64
 
 
 def test_what_fits_is_left_alone(with_norm: Task, task: Task, chain: Chain) -> None:
@@ -102,15 +114,24 @@ def test_one_large_image_is_cut_into_the_largest_tiles_that_fit(task: Task) -> N
     assert looser.tiles is None or looser.tiles.core_px >= plan.tiles.core_px
 
 
-def test_a_part_on_which_the_model_does_not_run_is_passed_over(task: Task, chain: Chain) -> None:
-    def fussy(num_samples: int, side_px: int):
+def test_a_part_on_which_the_model_does_not_run_is_rejected_with_the_reason(task: Task, chain: Chain) -> None:
+    def fussy(num_samples: int, side_px: int) -> StepFacts:
         if num_samples == 1:
             raise TraceError("one value per channel")
         return chain(num_samples, side_px)
 
-    names = [way.name for way in ways(replace(task, step_of=fussy), 0)]
-    assert "2 micro-batches" in names
-    assert not any(name.startswith(("4 micro-batches", "tiles")) for name in names)
+    fussy_task = replace(task, step_of=fussy)
+    found = {way.name: way for way in ways(fussy_task, 0)}
+    assert found["2 micro-batches"].fails is None
+    assert found["4 micro-batches"].fails == "one value per channel"
+    assert "4 micro-batches, recompute" not in " ".join(found)
+    plan = planned(fussy_task, 0.6)
+    assert isinstance(plan, Plan)
+    assert plan.micro_batches == 2
+    assert "does not run: one value per channel" in [each.why for each in plan.rejected]
+    refused = planned(fussy_task, 0.01)
+    assert isinstance(refused, list)
+    assert all(way.peak_bytes for way in refused)
 
 
 def test_blocks_free_more_than_cheap_operations_and_cost_more(task: Task, chain: Chain) -> None:

@@ -50,11 +50,13 @@ class Way:
     settings: dict[str, Any] = field(default_factory=dict)
     inexact: str | None = None  # why its answer is not that of the plain step
     confirm: Callable[[], Way] | None = None  # looks closely; None: that was done
+    fails: str | None = None  # why the model does not run this way
 
 
 def plain(task: Task) -> Way:
     """Return the step as it is."""
-    return _of(task, "plain", 1, StepCost(task.step_of(task.batch, task.side_px)))
+    whole = _Part("", 1, task.batch, task.side_px)
+    return _of(task, "plain", whole, StepCost(task.step_of(task.batch, task.side_px)))
 
 
 def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
@@ -65,12 +67,12 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
     for num in _numbers_of_parts(task.batch):
         num_samples = -(-task.batch // num)
         cost = _cost(task, num_samples, task.side_px)
-        if cost is None:
+        name, settings = f"{num} micro-batches", {"micro_batches": num}
+        if isinstance(cost, str):
+            yield Way(name, 0, 0.0, fails=cost)
             continue
-        settings = {"micro_batches": num}
-        way = partial(_of, task, settings=settings, inexact=inexact)
-        yield way(f"{num} micro-batches", num, cost)
-        part = _Part(f"{num} micro-batches, ", num, num_samples, task.side_px, settings, inexact)
+        part = _Part(f"{name}, ", num, num_samples, task.side_px, settings, inexact)
+        yield _of(task, name, part, cost)
         yield from _recomputing(task, part, cost, budget_bytes)
     yield from _tilings(task, budget_bytes)
 
@@ -90,11 +92,12 @@ def _fastest(
         reason = f"the plain step needs {format_bytes(first.peak_bytes)}: it fits, nothing has to be given up"
         return _as_plan(task, first, (reason,), (), limit_bytes)
     while True:
+        running = [way for way in seen if way.fails is None]
         fitting = [
-            way for way in seen if way.peak_bytes <= budget_bytes and (approximate or way.inexact is None)
+            way for way in running if way.peak_bytes <= budget_bytes and (approximate or way.inexact is None)
         ]
         if not fitting:
-            return seen
+            return running
         taken = min(fitting, key=lambda way: (way.inexact is not None, way.step_s))
         if taken.confirm is None:
             break
@@ -143,23 +146,31 @@ class _Part:
     settings: dict[str, Any] = field(default_factory=dict)
     inexact: str | None = None
 
+    def waiting_bytes(self, task: Task, cost: StepCost) -> int:
+        """Return what the rest of the batch takes on the device while this part of it runs."""
+        given = [each for each in cost.facts.storages if each.role == "input" and each.born < 0]
+        num_px, all_px = self.num_samples * self.side_px**2, task.batch * task.side_px**2
+        return int(sum(each.size_bytes for each in given) * max(0.0, all_px / max(1, num_px) - 1))
 
-def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | None:
-    """Return the cost of a part; None where the model does not run on it (batch norm of a single value)."""
+
+def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | str:
+    """Return the cost of a part; or why the model does not run on it (batch norm of a single value)."""
     try:
         return StepCost(task.step_of(num_samples, side_px), is_part=True)
-    except TraceError:
-        return None
+    except TraceError as error:
+        return str(error)
 
 
 def _recomputing(task: Task, part: _Part, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
     """Yield a step that makes some of its tensors again: those of cheap operations, or those of whole blocks."""
-    recipes = choose_recipes(cost, find_recipes(cost, task.again_s or task.op_s), budget_bytes)
+    waiting_bytes = part.waiting_bytes(task, cost)
+    found = find_recipes(cost, task.again_s or task.op_s)
+    recipes = choose_recipes(cost, found, budget_bytes - waiting_bytes)
     if recipes:
         keys = tuple(key for recipe in recipes for key in recipe.keys)
         yield Way(
             f"{part.prefix}recompute {len(recipes)} tensors of cheap operations",
-            cost.peak_bytes(changed_by(recipes)),
+            cost.peak_bytes(changed_by(recipes)) + waiting_bytes,
             _seconds(task, part.num_runs, cost, _of_recipes(recipes)),
             {**part.settings, "recompute": Recompute(saved=keys)},
             part.inexact,
@@ -167,7 +178,7 @@ def _recomputing(task: Task, part: _Part, cost: StepCost, budget_bytes: float) -
     for blocks in list_blocks(cost, task.op_s):
         rough = Way(
             f"{part.prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
-            cost.peak_bytes(blocks.changed),
+            cost.peak_bytes(blocks.changed) + waiting_bytes,
             _seconds(task, part.num_runs, cost, _of_blocks(cost, blocks)),
             {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
             part.inexact,
@@ -187,7 +198,8 @@ def _confirmed(task: Task, part: _Part, rough: Way, cost: StepCost, blocks: Bloc
     traced = StepCost(facts, is_part=cost.is_part)
     calls = _Again(0.0, CHECKPOINTED_CALLS * _num_kept(cost, blocks))
     seconds = _seconds(task, part.num_runs, traced, calls)
-    return replace(rough, peak_bytes=traced.peak_bytes(), step_s=seconds)
+    peak_bytes = traced.peak_bytes() + part.waiting_bytes(task, cost)
+    return replace(rough, peak_bytes=peak_bytes, step_s=seconds, confirm=None)
 
 
 def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
@@ -203,26 +215,22 @@ def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
         tiling = Tiling.of(core_px, task.halo)
         settings = {"tiles": tiling, **({"micro_batches": task.batch} if task.batch > 1 else {})}
         cost = _cost(task, 1, tiles[0].read.height)
-        if cost is None:
+        name = f"tiles with a core of {core_px} px"
+        if isinstance(cost, str):
+            yield Way(name, 0, 0.0, fails=cost)
             continue
         num_runs = task.batch * len(tiles)
-        name = f"tiles with a core of {core_px} px"
-        yield _of(task, name, num_runs, cost, settings, inexact)
         part = _Part(f"{name}, ", num_runs, 1, tiles[0].read.height, settings, inexact)
+        plainly = _of(task, name, part, cost)
+        yield plainly
         yield from _recomputing(task, part, cost, budget_bytes)
-        if cost.peak_bytes() <= budget_bytes:
+        if plainly.peak_bytes <= budget_bytes:
             return
 
 
-def _of(
-    task: Task,
-    name: str,
-    num_runs: int,
-    cost: StepCost,
-    settings: dict[str, Any] | None = None,
-    inexact: str | None = None,
-) -> Way:
-    return Way(name, cost.peak_bytes(), _seconds(task, num_runs, cost), settings or {}, inexact)
+def _of(task: Task, name: str, part: _Part, cost: StepCost) -> Way:
+    peak_bytes = cost.peak_bytes() + part.waiting_bytes(task, cost)
+    return Way(name, peak_bytes, _seconds(task, part.num_runs, cost), part.settings, part.inexact)
 
 
 @dataclass(frozen=True)
@@ -271,6 +279,8 @@ def _numbers_of_parts(batch: int) -> list[int]:
 
 
 def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> Rejected:
+    if way.fails:
+        return Rejected(way.name, f"does not run: {way.fails}")
     if way.peak_bytes > budget_bytes:
         return Rejected(way.name, f"needs {format_bytes(way.peak_bytes)}")
     if way.inexact and not (approximate and taken.inexact):
