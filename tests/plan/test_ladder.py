@@ -13,6 +13,7 @@ from outsize.plan.cost import StepCost
 from outsize.plan.ladder import Task, Way, choose, plain, ways
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, StepOp, Storage
+from outsize.plan.timeline import Link
 from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, host_calls
 from outsize.tiles.halo import Halo, Reach
 
@@ -191,3 +192,26 @@ def test_recipes_go_by_the_time_to_make_a_result_again(task: Task) -> None:
     cheap = [way for way in ways(dear, 0) if "cheap" in way.name]
     assert cheap
     assert all(way.step_s > 1e6 for way in cheap)
+
+
+def test_what_does_not_fit_may_wait_in_host_memory(with_norm: Task) -> None:
+    fast = replace(with_norm, link=Link(1e15, 1e15, 0.0))  # copies take no time
+    first = plain(fast)
+    plan = planned(fast, 0.7)
+    assert isinstance(plan, Plan)
+    assert plan.exact
+    assert plan.swap is not None
+    assert plan.swap.pinned_bytes > 0
+    assert plan.peak_bytes <= plan.limit_bytes
+    assert plan.step_s == pytest.approx(first.step_s, rel=0.01)
+    slow = planned(replace(with_norm, link=Link(1.0, 1.0)), 0.9)
+    assert isinstance(slow, Plan)
+    assert slow.swap is None
+
+
+def test_host_memory_that_is_too_small_is_no_way(with_norm: Task) -> None:
+    fast = replace(with_norm, link=Link(1e15, 1e15, 0.0), host_bytes=100.0)
+    plan = planned(fast, 0.9)
+    assert isinstance(plan, Plan)
+    assert plan.swap is None
+    assert any("of host memory" in each.why for each in plan.rejected)

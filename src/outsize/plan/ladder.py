@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,11 +11,13 @@ from typing import Any
 from outsize.errors import TraceError
 from outsize.plan.blocks import Blocks, list_blocks
 from outsize.plan.cost import StepCost
+from outsize.plan.mix import mix
 from outsize.plan.plan import Plan, Recompute, Rejected, Tiling
 from outsize.plan.recompute import Recipe, changed_by, choose_recipes, find_recipes
 from outsize.plan.step import StepFacts
 from outsize.plan.tilings import MOST, core_for
-from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
+from outsize.plan.timeline import Link
+from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
@@ -38,6 +41,8 @@ class Task:
     host_op_s: float = 0.0  # for the host to call a small operation
     overlaps: bool = True  # host and device work at the same time
     blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
+    link: Link | None = None  # to host memory; None: nothing is moved there
+    host_bytes: float = math.inf  # that may lie there
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,33 @@ def _recomputing(task: Task, part: _Part, cost: StepCost, budget_bytes: float) -
             part.inexact,
         )
         yield replace(rough, confirm=partial(_confirmed, task, part, rough, cost, blocks))
+    yield from _moving(task, part, cost, budget_bytes - waiting_bytes)
+
+
+def _moving(task: Task, part: _Part, cost: StepCost, room_bytes: float) -> Iterator[Way]:
+    """Yield a step of which some tensors wait in host memory, and others are made again."""
+    if task.link is None:
+        return
+    recipes = find_recipes(cost, task.again_s or task.op_s)
+    found = mix(cost, recipes, task.op_s, task.link, room_bytes)
+    if found.swap is None:
+        return  # a way that only makes tensors again is there already
+    keys = tuple(key for recipe in found.recipes for key in recipe.keys)
+    moved_bytes = sum(each.size_bytes for each in found.swap.moved)
+    name = f"{part.prefix}move {format_bytes(moved_bytes)} to host memory"
+    name += f" and recompute {len(found.recipes)} tensors" if keys else ""
+    again = _of_recipes(found.recipes)
+    num_calls = again.num_calls + MOVED_CALLS * len(found.swap.moved)
+    settings = {**part.settings, "swap": found.swap, "recompute": Recompute(saved=keys) if keys else None}
+    short = f"needs {format_bytes(found.swap.pinned_bytes)} of host memory"
+    yield Way(
+        name,
+        found.peak_bytes + part.waiting_bytes(task, cost),
+        _seconds(task, part.num_runs, cost, _Again(found.extra_s, num_calls)),
+        settings,
+        part.inexact,
+        fails=short if found.swap.pinned_bytes > task.host_bytes else None,
+    )
 
 
 def _confirmed(task: Task, part: _Part, rough: Way, cost: StepCost, blocks: Blocks) -> Way:

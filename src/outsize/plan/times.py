@@ -94,6 +94,9 @@ CONVOLUTION_CALLS, GRADIENT_CALLS, FOREACH_CALLS = 7.0, 11.0, 28.0
 # a block under torch's checkpoint, which counts it in forward, and in backward again, and hands it over (five to nine
 # calls for each of four networks).
 REMADE_CALLS, CHECKPOINTED_CALLS = 1.7, 6.0
+MOVED_CALLS = (
+    4.0  # for each storage that is moved: two copies, their marks and waits, and the Python between them
+)
 
 ARITHMETIC, GRADIENTS, NORMS, NORM_GRADIENTS, OPTIMIZER, REST = CLASSES = (
     "arithmetic",
