@@ -22,77 +22,37 @@ import itertools
 import platform
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from plan_error_measured import (
-    ADAMW,
     BANDS,
     CLASSES,
-    LOSS,
     MIB,
     NUM_FEW,
     NUM_TIMED,
     Case,
     Network,
-    Parts,
     make_ready,
     peak_on_cpu,
     peak_on_cuda,
     step_seconds,
 )
+from plan_error_predicted import Clocks, Way, predict, predict_compiled
 from plan_error_table import line, place_for, summary, write
-from torch import Tensor, nn
+from torch import nn
 
 from outsize.errors import PlanError
 from outsize.measure.bandwidth import measure, recall_or_measure
 from outsize.measure.profiled import learn
-from outsize.measure.step import trace_step
 from outsize.models import build_model
-from outsize.plan.blocks import list_blocks
-from outsize.plan.cost import NOTHING, Changed, StepCost
 from outsize.plan.machines import find_machine
-from outsize.plan.plan import Recompute
-from outsize.plan.recompute import changed_by, choose_recipes, find_recipes
-from outsize.plan.step import BLOCK_BYTES, StepOp
-from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, Clock, Learnt, host_calls, together
-from outsize.strategies.blocks import checkpointed
-from outsize.tasks.segment import loss_on_shapes
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to run a case: settings of the plan, its predicted memory, and every operation that it runs."""
-
-    name: str
-    settings: dict[str, Any]  # of a Plan: recompute, and whatever else one may have
-    predicted: Parts
-    ops: tuple[StepOp, ...]
-    again: tuple[StepOp, ...] = ()  # run a second time, to make what was not kept
-    by_recipes: bool = False  # those: one by one, with what norms found out kept
-    num_calls: float = 0.0  # that the host spends besides operations
-
-    def seconds(self, clock: Clock) -> float:
-        """Return the predicted time."""
-        again_s = clock.again_s if self.by_recipes else clock.op_s
-        device_s = sum(map(clock.op_s, self.ops)) + sum(map(again_s, self.again))
-        num_calls = self.num_calls + sum(map(host_calls, (*self.ops, *self.again)))
-        return together(device_s, num_calls * clock.rates.host_op_s, overlaps=clock.overlaps)
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """What predicts times before a step is run."""
-
-    catalogue: Clock
-    rates: Clock
-
-    def of(self, case: Case) -> dict[str, Clock]:
-        both = {"catalogue": self.catalogue, "rates": self.rates}
-        return {name: replace(clock, training=case.training) for name, clock in both.items()}
+from outsize.plan.step import BLOCK_BYTES
+from outsize.plan.times import Clock, Learnt
 
 
 @dataclass(frozen=True)
@@ -155,7 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     ):
         if network.name not in models:
             models[network.name] = _build(network)
-        for row in _rows(models[network.name], group, clocks, device, end_s):
+        chosen = [each for each in group if each.training or not options.compiled]
+        foretell = predict_compiled if options.compiled else partial(predict, clocks=clocks)
+        for row in _rows(models[network.name], chosen, foretell, clocks, device, end_s):
             rows.append(row)
             print(line(row), flush=True)
             # after each, so that a run that is cut short leaves what it has seen
@@ -168,10 +130,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--compiled", action="store_true", help="compiled steps alone: each takes a minute or two"
+    )
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--cap-gib", type=float, default=64.0)
     parser.add_argument("--out", type=Path, default=None)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.compiled and options.device == "cpu":
+        parser.error("--compiled needs a GPU: to count memory on a CPU each operation has to be seen")
+    return options
 
 
 def _clocks(device: torch.device) -> tuple[Clocks, dict[str, Any]]:
@@ -197,7 +165,12 @@ def _build(network: Network) -> nn.Module:
 
 
 def _rows(
-    model: nn.Module, group: Iterable[Case], clocks: Clocks, device: torch.device, end_s: float
+    model: nn.Module,
+    group: Iterable[Case],
+    foretell: Callable[..., list[Way]],
+    clocks: Clocks,
+    device: torch.device,
+    end_s: float,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one network in one precision, each as soon as another size has been learnt from."""
     learnt: list[Learnt] = []
@@ -206,7 +179,7 @@ def _rows(
         if time.perf_counter() > end_s:
             held.append(Held({**_name(case, "all"), "failed": "not reached in the time given"}, case))
             continue
-        held += _measured(model, case, clocks, device, learnt)
+        held += _measured(model, case, foretell, clocks, device, learnt)
         if len(learnt) > 1:
             yield from (_taught(each, learnt, clocks) for each in held)
             held = []
@@ -214,11 +187,16 @@ def _rows(
 
 
 def _measured(
-    model: nn.Module, case: Case, clocks: Clocks, device: torch.device, learnt: list[Learnt]
+    model: nn.Module,
+    case: Case,
+    foretell: Callable[..., list[Way]],
+    clocks: Clocks,
+    device: torch.device,
+    learnt: list[Learnt],
 ) -> Iterator[Held]:
     ways: list[Way] = []
     try:
-        ways = _predict(model, case, clocks, device)
+        ways = foretell(model, case, device=device)
     except Exception as error:  # noqa: BLE001 - a row that fails says so, and the others follow
         yield Held({**_name(case, "all"), "failed": f"prediction: {_first_line(error)}"}, case)
     for way in ways:
@@ -248,63 +226,6 @@ def _taught(held: Held, learnt: Sequence[Learnt], clocks: Clocks) -> dict[str, A
     row["predicted_ms"]["profiled"] = round(seconds * 1e3, 3)
     row["time_error"]["profiled"] = round(seconds * 1e3 / row["measured_ms"] - 1, 4)
     return {**row, "profiled_px": nearest.side_px}
-
-
-# ---- predicted
-
-
-def _predict(model: nn.Module, case: Case, clocks: Clocks, device: torch.device) -> list[Way]:
-    kind: Literal["cuda", "cpu"] = "cuda" if device.type == "cuda" else "cpu"
-    shape = (case.batch, BANDS, case.side_px, case.side_px)
-    loss = loss_on_shapes(LOSS) if case.training else None
-    cost = StepCost(trace_step(model, shape, loss=loss, optimizer=ADAMW, bf16=case.bf16, device=kind))
-    facts, clock = cost.facts, clocks.catalogue
-    if not case.training:
-        return [Way("predict", {}, _parts(cost, NOTHING), facts.ops)]
-    recipes = choose_recipes(cost, find_recipes(cost, clock.again_s), 0)
-    keys = tuple(key for recipe in recipes for key in recipe.keys)
-    ways = [
-        Way("plain", {}, _parts(cost, NOTHING), facts.ops),
-        Way(
-            "recompute",
-            {"recompute": Recompute(saved=keys)},
-            _parts(cost, changed_by(recipes)),
-            facts.ops,
-            again=tuple(op for recipe in recipes for op in recipe.ops),
-            by_recipes=True,
-            num_calls=REMADE_CALLS * len(recipes),
-        ),
-    ]
-    sets = list_blocks(cost, clock.op_s)
-    if sets:
-        blocks = min(sets, key=lambda each: cost.peak_bytes(each.changed))
-        inside = tuple(f"{path}." for path in blocks.paths)
-
-        def again(model: nn.Module, images: Tensor) -> Tensor:
-            with checkpointed(model, blocks.paths):
-                return loss_on_shapes(LOSS)(model, images)
-
-        # as the planner does: chosen by an estimate, then followed once more as it will run
-        rerun = trace_step(model, shape, loss=again, optimizer=ADAMW, bf16=case.bf16, device=kind)
-        ways.append(
-            Way(
-                "blocks",
-                {"recompute": Recompute(blocks=blocks.paths)},
-                _parts(StepCost(rerun), NOTHING),
-                rerun.ops,
-                num_calls=CHECKPOINTED_CALLS
-                * sum(f"{each.key[0]}.".startswith(inside) for each in facts.saved),
-            )
-        )
-    return ways
-
-
-def _parts(cost: StepCost, changed: Changed) -> Parts:
-    live_bytes = cost.live_bytes(changed)
-    at = max(range(len(live_bytes)), key=live_bytes.__getitem__)
-    resident_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)
-    turn_bytes = live_bytes[cost.turn - 1] if cost.facts.training else resident_bytes
-    return Parts(live_bytes[at], resident_bytes, turn_bytes, f"at {cost.facts.ops[at].kind}")
 
 
 # ---- side by side

@@ -1,7 +1,8 @@
 """What recomputing frees and what it costs: ours against plain, torch's checkpoint, swapping and torch.compile.
 
     python benchmarks/recompute_speed.py --out FOLDER --precisions bf16     # and again with tf32: 4 minutes each
-    python benchmarks/recompute_speed.py --out FOLDER --models unet --ways plain again ours --limit 60
+    python benchmarks/recompute_speed.py --out FOLDER --models unet --ways plain again third half ours --limit 60
+    python benchmarks/recompute_speed.py --out FOLDER --models smp:DeepLabV3Plus/resnet101 --side 512  # many small ones
     python benchmarks/recompute_speed.py --out FOLDER --device cpu --quick  # tiny, to see that it runs
 
 Forward, loss and backward of one batch (4 windows of 800 x 800 px, channels last); no optimizer, for that is the same
@@ -21,6 +22,7 @@ What does not fit the time limit is left out, and the table says so; results are
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -102,15 +104,16 @@ def measure(model: str, precision: str, options: argparse.Namespace, until_s: fl
         run_rounds(setting, list(found.values()), options.rounds, until_s)
     else:
         found = {}
-    extra = {}
-    if "ours" in found:
-        plain, ours = found["plain"].forward, found["ours"].forward
-        extra = profile_extra(
-            lambda: setting.step(plain),
-            lambda: setting.step(ours),
+    extra = {
+        name: profile_extra(
+            lambda: setting.step(found["plain"].forward),
+            lambda name=name: setting.step(found[name].forward),  # type: ignore[misc]
             setting.forget,
             on_cuda=setting.device.type == "cuda",
         )
+        for name in ("third", "ours")
+        if name in found
+    }
     num_parameters = sum(each.numel() for each in setting.model.parameters())
     return {
         "model": model,
@@ -126,6 +129,7 @@ def measure(model: str, precision: str, options: argparse.Namespace, until_s: fl
 def warm_up(setting: Setting, way: Way, num_steps: int) -> None:
     """Run a way a few times, the last time alone, to see its memory."""
     start_s = time.perf_counter()
+    gc.collect()  # what the way before has left behind is not this one's
     try:
         for _ in range(num_steps):
             setting.forget()

@@ -101,19 +101,27 @@ def as_table(group: Mapping[str, Any]) -> str:
 
 def as_extra(group: Mapping[str, Any]) -> str:
     """Lay out where the time of our way goes beyond that of plain."""
-    lines = [f"### Extra time of ours, {group['model']}, {group['precision']}", ""]
-    lines += [
-        "One step under the profiler. Operations that ours looks at pass twice, once before and once after it.",
-        "",
-    ]
-    for title, rows in group["extra"].items():
+    lines = []
+    for name, found in group["extra"].items():
+        lines += [f"### Extra time of {WAYS[name]}: {group['model']}, {group['precision']}", ""]
+        lines += [
+            "One step under the profiler. Operations that are watched pass twice, before and after.",
+            "",
+        ]
+        lines += _extra_tables(found)
+    return "\n".join(lines)
+
+
+def _extra_tables(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for title, rows in found.items():
         lines += [f"{title}:", "", "| ms more | ms | times (plain) | what |", "|---|---|---|---|"]
         for row in rows:
             what = row["what"].replace("|", "/")[:90]
             times = f"{row['times']} ({row['plain_times']})"
             lines.append(f"| {row['more_ms']:.3f} | {row['ms']:.3f} | {times} | {what} |")
         lines.append("")
-    return "\n".join(lines)
+    return lines
 
 
 def profile_extra(plain: Step, ours: Step, forget: Step, *, on_cuda: bool) -> dict[str, list[dict[str, Any]]]:

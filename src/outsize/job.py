@@ -189,6 +189,9 @@ class TrainSection(_Section):
         None, description="run whose weights to start from; what does not fit is left out"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on a GPU")
+    compile: bool = Field(
+        False, description="let the planner compile blocks where that is faster; compiling takes minutes"
+    )
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
     checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
     workers: int = Field(

@@ -57,7 +57,7 @@ def test_a_step_trains_its_copy(job: Job, model: torch.nn.Module, monkeypatch: p
     copies: list[torch.nn.Module] = []
     monkeypatch.setattr(profiling.copy, "deepcopy", lambda each: copies.append(each) or each)  # type: ignore[func-returns-value]
     weight = next(model.parameters()).detach().clone()
-    real_step(job, model, (2, 3, 32, 32), _CPU, bf16=False)()
+    real_step(job, model, (2, 3, 32, 32), _CPU, bf16=False).run()
     assert copies == [model]
     assert not torch.equal(next(model.parameters()), weight)
 

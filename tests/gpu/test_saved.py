@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from outsize.measure.apart import Apart, Outcome, apart
 from outsize.models import build_model
-from outsize.strategies import recipes
+from outsize.strategies import fused, recipes
 from outsize.strategies.saved import SavedTensors, recomputable
 
 DEVICE = "cuda"
@@ -81,11 +81,12 @@ def _train(
     keys = recomputable(twin, lambda: _loss(twin, batch, bf16=bf16)) if recompute else frozenset()
     optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
     losses = {}
+    saved = SavedTensors(model, keys)  # watches the first step, and reads the graph in the others
     for step in range(steps):
         optimizer.zero_grad(set_to_none=True)
         torch.manual_seed(step)
         if recompute:
-            with SavedTensors(model, keys) as saved, saved.forward():
+            with saved, saved.forward():
                 loss = _loss(model, batch, bf16=bf16)
             assert saved.stats is not None
             assert saved.stats.num_recomputed == len(keys) > 0
@@ -189,21 +190,89 @@ def test_fused_kernels_replay_what_stock_ones_made(ending: str, bf16: bool) -> N
     assert keys
     found = {}
     for fuse in (False, True):
-        model.first.clear()
         with _fused(fuse), SavedTensors(model, keys) as saved:
-            with saved.forward():
-                loss = run()
-            loss.backward()
-        assert saved.stats is not None
-        assert saved.stats.num_recomputed == len(keys)
-        (first,), again = model.first, model.again.pop()
-        assert again.dtype == first.dtype == (torch.bfloat16 if bf16 else torch.float32)
-        assert again.stride() == first.stride()
-        found[fuse] = _units(again, first)
-        print(f"{ending} bf16={bf16} fuse={fuse}: {found[fuse]:.2f} units in the last place")
+            found[fuse] = 0.0
+            for by in ("watch", "graph"):
+                model.first.clear()
+                with saved.forward():
+                    loss = run()
+                loss.backward()
+                assert saved.stats is not None
+                assert saved.stats.num_recomputed == len(keys)
+                (first,), again = model.first, model.again.pop()
+                assert again.dtype == first.dtype == (torch.bfloat16 if bf16 else torch.float32)
+                assert again.stride() == first.stride()
+                units = _units(again, first)
+                print(f"{ending} bf16={bf16} fuse={fuse} by the {by}: {units:.2f} units in the last place")
+                found[fuse] = max(found[fuse], units)
     assert found[False] == 0  # the very kernels of the first time
     # stock kernels round between norm and sum, a fused one need not; float32 adds up in another order
     assert found[True] <= (1 + ("sum" in ending) if bf16 else 128)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])
+def test_kernels_against_what_is_written(dtype: torch.dtype, last: bool) -> None:
+    torch.manual_seed(0)
+    for num_channels, side_px in (
+        (64, 33),
+        (16, 8),
+        (19, 20),
+        (24, 16),
+        (300, 7),
+        (1, 50),
+        (1024, 6),
+        (64, 300),
+    ):
+        x, other = torch.randn(2, 4, num_channels, side_px, side_px, device=DEVICE).to(dtype)
+        if last:
+            x, other = (each.contiguous(memory_format=torch.channels_last) for each in (x, other))
+        mean, invstd, weight, bias = torch.randn(4, num_channels, device=DEVICE)
+        for rows in ((mean, invstd, weight, bias), (mean, invstd, None, None)):
+            for added, relu in ((None, False), (None, True), (other, True), (other, False)):
+                ours = fused.normed(x, rows, added, relu=relu)
+                theirs = fused.written(x, rows, added, relu=relu)
+                assert ours.stride() == x.stride()
+                # one rounding less where a product and a sum are one instruction
+                close = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}[dtype]
+                size = theirs.float().abs().max().item()
+                assert (ours.float() - theirs.float()).abs().max().item() <= close * size
+
+
+def test_kernels_beyond_two_thousand_million_numbers() -> None:
+    if torch.cuda.mem_get_info()[0] < 20 * 2**30:
+        pytest.skip("needs 20 GiB")
+    x = torch.zeros(33, 64, 1024, 1024, dtype=torch.bfloat16, device=DEVICE)
+    x[-1, -1, -1, -1] = x[0, 0, 0, 0] = 3
+    row = torch.ones(64, device=DEVICE)
+    for laid_out in (x, x.contiguous(memory_format=torch.channels_last)):
+        out = fused.normed(laid_out, (row, row, row, row), None, relu=True)
+        assert out[-1, -1, -1, -1] == out[0, 0, 0, 0] == 3
+        assert int(out.count_nonzero()) == 2
+
+
+def test_kernels_are_near_the_speed_of_a_copy() -> None:
+    row = torch.rand(64, device=DEVICE)
+    for dtype in (torch.bfloat16, torch.float32):
+        x = torch.randn(4, 64, 800, 800, device=DEVICE).to(dtype)
+        x = x.contiguous(memory_format=torch.channels_last)
+        copy_ms = _least_ms(lambda x=x: torch.empty_like(x).copy_(x))  # type: ignore[misc]
+        ours_ms = _least_ms(lambda x=x: fused.normed(x, (row, row, row, row), None, relu=True))  # type: ignore[misc]
+        rate = 2 * x.nbytes / ours_ms / 1e9
+        print(f"{dtype}: copy {copy_ms:.3f} ms, ours {ours_ms:.3f} ms, {rate:.2f} TB/s")
+        assert ours_ms <= 1.35 * copy_ms + 0.02
+
+
+def _least_ms(run: Callable[[], Tensor]) -> float:
+    found = []
+    for _ in range(20):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(begin.elapsed_time(end))
+    return min(found)
 
 
 def _units(ours: Tensor, theirs: Tensor) -> float:
@@ -221,16 +290,18 @@ def test_memory_between_forward_and_backward_falls_by_what_is_recomputed(net: st
     keys = recomputable(model, lambda: _loss(model, batch, bf16=bf16))
     held_bytes, peak_bytes = {}, {}
     for name, chosen in (("warm", keys), ("plain", frozenset()), ("ours", keys)):
-        model.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before_bytes = torch.cuda.memory_allocated()
-        with SavedTensors(model, chosen) as saved, saved.forward():
-            loss = _loss(model, batch, bf16=bf16)
-        held_bytes[name] = torch.cuda.memory_allocated() - before_bytes
-        loss.backward()
-        del loss
-        peak_bytes[name] = torch.cuda.max_memory_allocated() - before_bytes
+        saved = SavedTensors(model, chosen)
+        for _ in range(2):  # the second time the graph is read, which is what counts
+            model.zero_grad(set_to_none=True)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before_bytes = torch.cuda.memory_allocated()
+            with saved, saved.forward():
+                loss = _loss(model, batch, bf16=bf16)
+            held_bytes[name] = torch.cuda.memory_allocated() - before_bytes
+            loss.backward()
+            del loss
+            peak_bytes[name] = torch.cuda.max_memory_allocated() - before_bytes
     stats = saved.stats
     assert stats is not None
     fell_bytes = held_bytes["plain"] - held_bytes["ours"]

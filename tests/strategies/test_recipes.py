@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from outsize.measure.memory import LiveBytes
 from outsize.models import build_model
 from outsize.plan.step import Key
-from outsize.strategies import recipes
+from outsize.strategies import fused, recipes, values
 from outsize.strategies.saved import SavedTensors, recomputable
 
 _IMAGES = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -89,8 +89,8 @@ def test_a_skip_is_not_held_from_one_end_of_backward_to_the_other(monkeypatch: p
         at_the_bottom.append(live.now_bytes)
 
     model.bottleneck.register_full_backward_hook(note)  # type: ignore[union-attr, operator]
-    for near in (recipes._NEAR_PACKS, 10**6):
-        monkeypatch.setattr(recipes, "_NEAR_PACKS", near)
+    for near in (values._NEAR_PACKS, 10**6):
+        monkeypatch.setattr(values, "_NEAR_PACKS", near)
         model.zero_grad()
         with SavedTensors(model, keys) as saved, LiveBytes() as live:
             with saved.forward():
@@ -100,9 +100,10 @@ def test_a_skip_is_not_held_from_one_end_of_backward_to_the_other(monkeypatch: p
     assert at_the_bottom[1] - at_the_bottom[0] >= skip_bytes
 
 
+@pytest.mark.parametrize("by", ["watch", "graph"])
 @pytest.mark.parametrize("order", ["unet", "norm first", "norm last", "both", "scaled"])
-def test_fused_batch_norm(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The functions that a GPU compiles, run as written: the same to rounding, and without the stock kernel."""
+def test_fused_batch_norm(order: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What kernels of a GPU do, as written for others: the same to rounding, and without the stock kernel."""
     torch.manual_seed(3)
     unet = build_model("unet", num_classes=3, in_channels=4, levels=3, width=4)
     model = (unet if order == "unet" else Residual(order)).double()
@@ -113,6 +114,13 @@ def test_fused_batch_norm(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = copy.deepcopy(model)
     keys = recomputable(twin, lambda: twin(images))
     with SavedTensors(model, keys) as saved:
+        if by == "graph":  # the first forward is watched
+            with saved.forward():
+                state = copy.deepcopy(model.state_dict())
+                watched = model(images)
+            del watched
+            Look.seen.clear()
+            model.load_state_dict(state)
         with saved.forward():
             loss = model(images).square().mean()
         with torch.profiler.profile() as profile:
@@ -129,36 +137,24 @@ def test_fused_batch_norm(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sum_and_relu_are_fused_with_the_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    ready = recipes._ready
-    monkeypatch.setattr(
-        recipes, "_ready", lambda f, compiled: (calls.append(f.__name__), ready(f, compiled))[1]
-    )
+    calls: list[tuple[bool, bool]] = []
+    normed = fused.normed
+
+    def counted(x: Tensor, rows: fused.Rows, other: Tensor | None, *, relu: bool) -> Tensor:
+        calls.append((other is not None, relu))
+        return normed(x, rows, other, relu=relu)
+
+    monkeypatch.setattr(fused, "normed", counted)
     monkeypatch.setitem(recipes.FUSE, "cpu", True)
     model = Residual("both")
     with SavedTensors(model, recomputable(model, lambda: model(_IMAGES))) as saved:
-        with saved.forward():
-            loss = model(_IMAGES).sum()
-        loss.backward()
-    assert calls == ["_norm_add_relu", "_norm"]  # what is added has a norm of its own
-
-
-@pytest.mark.parametrize("function", ["_norm", "_norm_relu", "_norm_add_relu"])
-def test_a_fused_function_is_one_graph_for_all_shapes(function: str) -> None:
-    graphs: list[object] = []
-
-    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(getattr(recipes, function), dynamic=True, backend=backend, fullgraph=True)
-    others = 1 if function == "_norm_add_relu" else 0
-    for side_px in (4, 6, 9):
-        rows = [torch.rand(1, 3 + side_px, 1, 1) for _ in range(4)]
-        x = torch.randn(side_px - 2, 3 + side_px, side_px, 2 * side_px)
-        compiled(x, *rows, *[x] * others)
-    torch.compiler.reset()
-    assert len(graphs) == 1
+        for _ in range(2):  # by the watch, and by the graph
+            with saved.forward():
+                loss = model(_IMAGES).sum()
+            loss.backward()
+            assert sorted(calls) == [(False, False), (True, True)]  # what is added has a norm of its own
+            calls.clear()
+    assert saved._versions  # nothing was missed
 
 
 def test_views_of_what_is_made_anew() -> None:

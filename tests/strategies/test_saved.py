@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 import segmentation_models_pytorch as smp
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.errors import ModelError
 from outsize.measure.memory import LiveBytes
 from outsize.models import build_model
 from outsize.plan.step import Key
+from outsize.strategies import recipes
 from outsize.strategies.saved import SavedStats, SavedTensors, recomputable
 
 _STEPS = 20
@@ -236,6 +238,60 @@ def test_recomputed_tensors_are_gone_between_forward_and_backward_and_everything
             loss.backward()
             del loss
             assert [each() is None for each in kept] == [True, True]
+    finally:
+        gc.enable()
+
+
+class Storages(TorchDispatchMode):
+    """Notes all storages that operations make, and which of them are still there."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._known = {id(each.untyped_storage()) for each in known}
+        self._made: list[weakref.ref[object]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(each, Tensor):
+                self._made.append(weakref.ref(each.untyped_storage()))
+        return result
+
+    def num_alive(self, but: Iterable[Tensor]) -> int:
+        but_ids = {id(each.untyped_storage()) for each in but} | self._known
+        alive = {id(each()) for each in self._made if each() is not None}
+        assert len(self._made) > 100
+        return len(alive - but_ids)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_nothing_outlives_its_use_or_waits_for_the_collector(
+    fuse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(recipes.FUSE, "cpu", fuse)
+    model = _unet()
+    images = torch.randn(2, 4, 16, 16)
+    keys = recomputable(
+        model, lambda: _loss(model, images)
+    )  # what torch does the first time may leave cycles
+    owned = (*model.parameters(), *model.buffers(), images)
+    gc.collect()
+    gc.disable()
+    try:
+        with Storages(owned) as listing:
+            assert recomputable(model, lambda: _loss(model, images)) == keys
+        assert listing.num_alive(but=()) == 0
+        for chosen in (keys, frozenset(key for key in keys if "." in key[0])):  # all, and without the loss's
+            with SavedTensors(model, chosen) as saved:
+                for _ in range(3):  # watched, and then not or not everywhere
+                    model.zero_grad(set_to_none=True)
+                    with Storages(owned) as made:
+                        with saved.forward():
+                            loss = _loss(model, images)
+                        loss.backward()
+                    # the loss holds the graph, and the graph must not hold what was saved for it
+                    left = [loss, *(each.grad for each in model.parameters() if each.grad is not None)]
+                    assert made.num_alive(but=left) == 0
     finally:
         gc.enable()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from outsize.plan.compiled import Compiled
     from outsize.plan.ladder import Task
 
 
@@ -31,6 +32,7 @@ class Situation:
     num_gpus: int = 1
     device: torch.device | None = None  # None: the machine is not here
     learnt: Learnt | None = None  # by a real step
+    compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
@@ -68,12 +70,18 @@ def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
 
 
 def taught(job: Job, model: nn.Module, num_bands: int, where: Situation, reporter: Reporter) -> Situation:
-    """Return the situation as a real step of the job shows it, on a GPU that is here; any other as it is."""
+    """Return the situation as real steps of the job show it, on a GPU that is here; compiled on any device here."""
+    from outsize.commands.compiling import try_compiled
     from outsize.commands.profiling import learn_here
 
-    if where.device is None or where.kind != "cuda":
+    if where.device is None:
         return where
     step_of = _step_of(job, model, num_bands, where)
+    if job.train.compile:
+        tried = try_compiled(job, model, num_bands, where.device, step_of, reporter, bf16=where.bf16)
+        where = replace(where, compiled=tried)
+    if where.kind != "cuda" or where.device is None:
+        return where
     learnt = learn_here(job, model, num_bands, where.device, where.clock, step_of, reporter, bf16=where.bf16)
     if learnt is None:
         return where
@@ -123,6 +131,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         side_px=section.tile_px,
         step_of=step_of,
         blocks_of=step_of,
+        compiled=where.compiled,
         halo=facts.halo,
         across_samples=first_norm(model, OVER_SAMPLES),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from outsize.job import Job
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from outsize.plan.plan import Compile
     from outsize.plan.times import Clock, Learnt
 
 _LEAST_SIDE_PX = 64
@@ -106,7 +108,7 @@ def _learn(
         return None
     try:
         with torch.random.fork_rng(devices=[device] if cuda else []):
-            run = real_step(job, model, shape, device, bf16=bf16)
+            run = real_step(job, model, shape, device, bf16=bf16).run
             return learn(run, facts.ops, clock, device, batch=batch, side_px=side_px)
     except torch.OutOfMemoryError:
         return None
@@ -117,10 +119,24 @@ def _learn(
             torch.cuda.empty_cache()
 
 
+@dataclass(frozen=True)
+class RealStep:
+    """A step that can be run again and again, and the copy of a model that it trains."""
+
+    run: Callable[[], None]
+    model: nn.Module
+
+
 def real_step(
-    job: Job, model: nn.Module, shape: tuple[int, int, int, int], device: torch.device, *, bf16: bool
-) -> Callable[[], None]:
-    """Return a plain training step on a copy of the model and made-up pixels, as training would run it."""
+    job: Job,
+    model: nn.Module,
+    shape: tuple[int, int, int, int],
+    device: torch.device,
+    *,
+    bf16: bool,
+    compiled: Compile | None = None,
+) -> RealStep:
+    """Return a training step on a copy of the model and made-up pixels, plain or compiled, as training would run it."""
     import torch
 
     from outsize.data.batch import Batch
@@ -142,8 +158,8 @@ def real_step(
     batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals).to(device)
     twin = to_device(copy.deepcopy(model), device).train()
     terms = task.make_loss_terms(section.loss, BandStatistics((0.0,) * num_bands, (1.0,) * num_bands), None)
-    plain = Plan(purpose="train", batch=num_samples, limit_bytes=1, peak_bytes=1, exact=True, why=())
-    step = compose(twin, terms, plain, bf16=bf16)
+    plan = Plan("train", num_samples, limit_bytes=1, peak_bytes=1, exact=True, why=(), compile=compiled)
+    step = compose(twin, terms, plan, bf16=bf16)
     optimizer = make_optimizer(
         twin, section.optimizer, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay
     )
@@ -153,4 +169,4 @@ def real_step(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return run
+    return RealStep(run, twin)

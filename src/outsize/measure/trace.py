@@ -81,7 +81,9 @@ def _quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
         warnings.filterwarnings("ignore", module=r"torch(\.|$)")
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch 2.11 of itself
+        warnings.filterwarnings(
+            "ignore", message=".*LeafSpec", category=FutureWarning
+        )  # torch 2.11 of itself
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
         try:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from outsize.plan.blocks import outward
+from outsize.plan.plan import Compile
 from outsize.plan.step import BLOCK_BYTES, StepFacts, Storage
 
 _LARGEST_SHARE = (
@@ -25,6 +26,19 @@ class CompiledSaved:
     def at(self, num_px: int) -> int:
         """Return the bytes for a batch of so many pixels in all."""
         return self.fixed_bytes + round(self.bytes_per_px * num_px)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One way to compile a model that was tried: what its blocks keep, and the time of a step against the plain one."""
+
+    setting: Compile
+    saved: Mapping[str, CompiledSaved]
+    time_share: float
+
+    def facts(self, plain: StepFacts, num_px: int) -> StepFacts:
+        """Return the facts of a step on so many pixels that is compiled this way."""
+        return with_compiled(plain, self.saved, num_px)
 
 
 def blocks_to_compile(facts: StepFacts) -> tuple[str, ...]:

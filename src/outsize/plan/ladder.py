@@ -10,6 +10,7 @@ from typing import Any
 
 from outsize.errors import TraceError
 from outsize.plan.blocks import Blocks, list_blocks
+from outsize.plan.compiled import Compiled
 from outsize.plan.cost import StepCost
 from outsize.plan.mix import mix
 from outsize.plan.plan import Plan, Recompute, Rejected, Tiling
@@ -43,6 +44,7 @@ class Task:
     blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
     link: Link | None = None  # to host memory; None: nothing is moved there
     host_bytes: float = math.inf  # that may lie there
+    compiled: tuple[Compiled, ...] = ()  # ways to compile it that may be taken
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ def plain(task: Task) -> Way:
     """Return the step as it is."""
     whole = _Part("", 1, task.batch, task.side_px)
     return _of(task, "plain", whole, StepCost(task.step_of(task.batch, task.side_px)))
+
+
+def compiled(task: Task) -> Iterator[Way]:
+    """Yield the step with its blocks compiled."""
+    plain_cost = StepCost(task.step_of(task.batch, task.side_px))
+    for each in task.compiled:
+        share = each.setting.activation_budget
+        kept = "" if share is None else f" that keep {share:.0%} of what they would"
+        facts = each.facts(plain_cost.facts, task.batch * task.side_px**2)
+        seconds = each.time_share * _seconds(task, 1, plain_cost)
+        name = f"compile {len(each.setting.paths)} blocks{kept}"
+        yield Way(name, StepCost(facts).peak_bytes(), seconds, {"compile": each.setting})
 
 
 def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
@@ -85,7 +99,8 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
 def choose(task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bool) -> Plan | list[Way]:
     """Return the fastest way that fits, exact where there is one; or all ways where none will do."""
     first = plain(task)
-    seen = [first] if first.peak_bytes <= budget_bytes else [first, *ways(task, budget_bytes)]
+    seen = [first, *compiled(task)]
+    seen += [] if first.peak_bytes <= budget_bytes else ways(task, budget_bytes)
     return _fastest(task, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=approximate)
 
 
@@ -93,7 +108,8 @@ def _fastest(
     task: Task, seen: list[Way], *, limit_bytes: int, budget_bytes: float, approximate: bool
 ) -> Plan | list[Way]:
     first = seen[0]
-    if first.peak_bytes <= budget_bytes:
+    faster = [way for way in seen[1:] if way.peak_bytes <= budget_bytes and way.step_s < first.step_s]
+    if first.peak_bytes <= budget_bytes and not faster:
         reason = f"the plain step needs {format_bytes(first.peak_bytes)}: it fits, nothing has to be given up"
         return _as_plan(task, first, (reason,), (), limit_bytes)
     while True:
@@ -108,8 +124,10 @@ def _fastest(
             break
         seen = [way.confirm() if way is taken and way.confirm else way for way in seen]
     slower = taken.step_s / first.step_s - 1
+    fits = first.peak_bytes <= budget_bytes
+    needs = "it fits, but is not the fastest" if fits else f"more than {format_bytes(budget_bytes)}"
     why = [
-        f"the plain step needs {format_bytes(first.peak_bytes)}, more than {format_bytes(budget_bytes)}",
+        f"the plain step needs {format_bytes(first.peak_bytes)}, {needs}",
         f"{taken.name} needs {format_bytes(taken.peak_bytes)} and is the fastest way that fits: "
         f"{format_seconds(taken.step_s)} predicted, {slower:+.1%} against a plain step with memory enough",
     ]

@@ -3,127 +3,30 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from outsize.errors import ModelError, explain
+from outsize.strategies import fused
+from outsize.strategies.values import Geometry, Kept, Use, Value
 
-Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, stride, offset in the storage
-
-# Where batch norm (with the sum and the ReLU behind it) is replayed by one fused function instead of the kernels of
+# Where batch norm (with the sum and the ReLU behind it) is replayed by one fused kernel instead of the kernels of
 # the first time. Those give the same bits again, which matters on a CPU; one pass over memory matters on a GPU.
 FUSE = {"cpu": False, "cuda": True}
-COMPILE = {"cpu": False, "cuda": True}  # the fused functions; where False they run as written
-
-# A replayed tensor waits for its next use if that lies at most this many saved tensors away. A skip of a U-Net
-# is used at both ends of backward: to hold it in between would give back the memory that recomputing freed.
-_NEAR_PACKS = 16
 
 _aten = torch.ops.aten
 
 
-class Use(NamedTuple):
-    """Where a tensor is wanted back: its place in the order of saving, and the module that saved it."""
-
-    pack: int
-    module: str
-
-
-class Value:
-    """What a storage holds from one operation that writes it to the next: a tensor, or a recipe for it.
-
-    conv -> [value 1: tensor, kept] -> batch norm -> [value 2: recipe] -> relu_ -> [value 3: recipe]
-                                                      `--- one storage, two versions ---'
-    """
-
-    def __init__(self, like: Tensor, version: int, recipe: Recipe | None = None, index: int = 0) -> None:
-        self.geometry = geometry_of(like)
-        self.dtype, self.device = like.dtype, like.device
-        self.size_bytes = like.untyped_storage().nbytes()
-        self.version = version
-        self.recipe = recipe
-        self.index = index  # which output of the recipe
-        self.tensor: Tensor | None = None if recipe else like
-        self.settled = False  # True: no tensor held here or below knows its gradient function (a cycle)
-        self.num_pending = 0  # times it was saved and not asked for yet
-        self.last_pack = -1
-        self._cached: Tensor | None = None
-
-    @property
-    def depth(self) -> int:
-        """How many operations in a row make it from tensors that are there."""
-        return self.recipe.depth if self.recipe else 0
-
-    def keep(self, tensor: Tensor) -> None:
-        """Hold the tensor itself, or a view of it; how it was made is then of no interest."""
-        tensor = without_history(tensor)
-        same = geometry_of(tensor) == self.geometry
-        self.tensor = tensor if same else tensor.as_strided(*self.geometry)
-        self.recipe, self.settled = None, True
-
-    def settle(self) -> bool:
-        """Hold all that the recipe starts from; False where some of it was overwritten already."""
-        found = list(_walk(self, stop=lambda value: value.settled and value.recipe is not None))
-        leaves = [value for value in found if value.recipe is None]
-        if any(leaf.overwritten for leaf in leaves):
-            return False
-        for leaf in leaves:
-            assert leaf.tensor is not None
-            leaf.tensor = without_history(leaf.tensor)
-        for value in found:
-            value.settled = True
-        return True
-
-    @property
-    def overwritten(self) -> bool:
-        """Whether an in-place operation changed the tensor that is held."""
-        return self.tensor is not None and self.tensor._version != self.version
-
-    def make(self, use: Use) -> tuple[Tensor, bool]:
-        """Return the tensor, and whether nobody else holds it."""
-        if self.tensor is not None:
-            if self.overwritten:
-                raise ModelError(_complaint(use.module, self.version, self.tensor._version))
-            return self.tensor, False
-        if self._cached is not None:
-            return self._cached, False
-        assert self.recipe is not None
-        results = self.recipe.make(use)
-        results[self.index] = self._laid_out(results[self.index])
-        for index, result in results.items():
-            output = self.recipe.output(index)
-            if output is not None and output.tensor is None and output._waits(use):
-                output._cached = result
-        return results[self.index], self._cached is None
-
-    def done(self) -> None:
-        """Count one use; after the last nothing is held for another."""
-        self.num_pending -= 1
-        if self.num_pending == 0:
-            self._cached = None
-
-    @property
-    def passing(self) -> bool:
-        """Whether it is needed only on the way to another value, and would have to be made for that."""
-        return self.tensor is None and self._cached is None and self.num_pending == 0
-
-    def _laid_out(self, made: Tensor) -> Tensor:
-        """Return it in the memory format of the first time: other kernels may choose another."""
-        size, stride, _ = self.geometry
-        return made if made.stride() == stride else made.new_empty_strided(size, stride).copy_(made)
-
-    def _waits(self, use: Use) -> bool:
-        return self.num_pending > 0 and use.pack - self.last_pack <= _NEAR_PACKS
+def fuses(kind: str) -> bool:
+    """Whether batch norm is replayed by a fused kernel on a kind of device; builds one, the first time."""
+    return FUSE.get(kind, False) and fused.fusing(kind)
 
 
 class Source(NamedTuple):
     """A tensor argument of a recipe; `geometry` where it is another view of the storage than the value."""
 
-    value: Value
+    value: Value | Kept
     geometry: Geometry | None
 
     def make(self, use: Use) -> tuple[Tensor, bool]:
@@ -135,27 +38,30 @@ class Source(NamedTuple):
 class Recipe:
     """One call of a cheap operation; tensors among its arguments are replaced by sources."""
 
+    __slots__ = ("_outputs", "args", "depth", "func", "in_place", "kwargs", "site", "sources", "statistics")
+
     def __init__(self, func: Any, args: list[Any], kwargs: dict[str, Any], *, in_place: bool = False) -> None:
         self.func, self.args, self.kwargs, self.in_place = func, args, kwargs, in_place
-        self.sources = list(_sources((*args, *kwargs.values())))
+        self.sources: list[Source] = []
+        _gather(args, self.sources)
+        if kwargs:
+            _gather(kwargs.values(), self.sources)
         self.depth = 1 + max((source.value.depth for source in self.sources), default=0)
         self.statistics: tuple[Tensor, Tensor] | None = None  # mean and inverse deviation, of a batch norm
-        self._outputs: dict[int, weakref.ref[Value]] = {}
+        self.site: Any = None  # in which call of which module it ran
+        self._outputs: dict[int, weakref.ref[Value]] | None = None  # where there are several
 
     def promise(self, index: int, value: Value) -> None:
-        """Tell which value an output is."""
+        """Tell which value an output is, of an operation of which several are wanted."""
+        if self._outputs is None:
+            self._outputs = {}
         self._outputs[index] = weakref.ref(value)
 
-    def output(self, index: int) -> Value | None:
-        """Return the value of an output if anybody still wants it."""
-        found = self._outputs.get(index)
-        return found() if found else None
-
-    def make(self, use: Use) -> dict[int, Tensor]:
-        """Run the operation again and return its outputs by number."""
-        fused = _make_fused(self, use)
-        if fused is not None:
-            return {0: fused}
+    def make(self, use: Use) -> Tensor | dict[int, Tensor]:
+        """Run the operation again and return its output, or outputs by number where several are promised."""
+        made = _make_fused(self, use)
+        if made is not None:
+            return made
         args = list(self.args)
         if self.in_place:
             written, private = args[0].make(use)
@@ -164,63 +70,73 @@ class Recipe:
             *(_filled(each, use) for each in args),
             **{name: _filled(each, use) for name, each in self.kwargs.items()},
         )
-        return {0: result} if isinstance(result, Tensor) else {i: result[i] for i in self._outputs}
+        if self._outputs is not None:
+            return {index: result[index] for index in self._outputs}
+        return result if isinstance(result, Tensor) else result[0]
+
+    def hand_out(self, made: dict[int, Tensor], use: Use) -> None:
+        """Give other outputs to those who wait for them."""
+        for index, tensor in made.items():
+            value = self._outputs[index]() if self._outputs else None
+            if value is not None:
+                value.take(tensor, use)
 
 
-def geometry_of(tensor: Tensor) -> Geometry:
-    """Return size, stride and offset."""
-    return tensor.shape, tensor.stride(), tensor.storage_offset()
+class Normed:
+    """Batch norm in training, the sum behind it and the ReLU behind that, as one recipe: what the graph tells of."""
+
+    __slots__ = ("bias", "eps", "func", "other", "relu", "statistics", "weight", "x")
+
+    site = None  # nobody watches for it
+
+    def __init__(
+        self, func: Any, x: Source, weight: Kept | None, bias: Kept | None, eps: float, *, relu: bool
+    ) -> None:
+        self.func, self.x, self.weight, self.bias, self.eps, self.relu = func, x, weight, bias, eps, relu
+        self.other: Source | None = None
+        self.statistics: tuple[Tensor, Tensor] | None = None  # None: to be found again, by the same kernel
+
+    @property
+    def sources(self) -> list[Source]:
+        """All tensors that it starts from."""
+        rows = [Source(each, None) for each in (self.weight, self.bias) if each is not None]
+        return [self.x, *rows, *([] if self.other is None else [self.other])]
+
+    @property
+    def depth(self) -> int:
+        """How many recipes in a row it takes."""
+        return 1 + max(source.value.depth for source in self.sources)
+
+    def make(self, use: Use) -> Tensor:
+        """Run the operations again: fused, or the very ones of the first time but for the running statistics."""
+        x = self.x.make(use)[0]
+        weight = None if self.weight is None else self.weight.make(use)[0]
+        bias = None if self.bias is None else self.bias.make(use)[0]
+        other = None if self.other is None else self.other.make(use)[0]
+        if self.statistics is not None:
+            return fused.normed(x, (*self.statistics, weight, bias), other, relu=self.relu)
+        made: Tensor = self.func(x, weight, bias, None, None, True, 0.0, self.eps)[0]
+        made = made if other is None else made.add_(other)
+        return made.relu_() if self.relu else made
+
+    def hand_out(self, made: dict[int, Tensor], use: Use) -> None:
+        """Give other outputs to those who wait for them: there are none."""
 
 
-def without_history(tensor: Tensor) -> Tensor:
-    """Return the tensor with its version counter, but without its gradient function.
-
-    Autograd's node holds what is saved for it: a tensor that holds the node would never be freed.
-    """
-    return tensor if tensor.is_leaf else tensor.detach()
-
-
-def leaves_of(value: Value, stop: Callable[[Value], bool]) -> tuple[list[Value], int]:
-    """Return the values a recipe starts from, and how many operations it has; nothing is asked of what stops it."""
-    found = list(_walk(value, stop))
-    leaves = [each for each in found if each.recipe is None]
-    return leaves, len({id(each.recipe) for each in found if each.recipe is not None})
-
-
-def _walk(value: Value, stop: Callable[[Value], bool]) -> Iterator[Value]:
-    todo, seen = [value], {id(value)}
-    while todo:
-        each = todo.pop()
-        if stop(each):
-            continue
-        yield each
-        for source in each.recipe.sources if each.recipe else ():
-            if id(source.value) not in seen:
-                seen.add(id(source.value))
-                todo.append(source.value)
-
-
-def _sources(arguments: Any) -> Iterator[Source]:
+def _gather(arguments: Any, sources: list[Source]) -> None:
     for each in arguments:
-        if isinstance(each, Source):
-            yield each
-        elif isinstance(each, list):
-            yield from _sources(each)
+        kind = type(each)
+        if kind is Source:
+            sources.append(each)
+        elif kind is list:
+            _gather(each, sources)
 
 
 def _filled(argument: Any, use: Use) -> Any:
-    if isinstance(argument, Source):
+    kind = type(argument)
+    if kind is Source:
         return argument.make(use)[0]
-    return [_filled(each, use) for each in argument] if isinstance(argument, list) else argument
-
-
-def _complaint(module: str, saved: int, found: int) -> str:
-    return explain(
-        f"a tensor that backward of module '{module}' needs was changed in place after forward used it",
-        f"version {found} of the tensor",
-        f"version {saved}",
-        "replace the in-place operation by its plain form, or train without recomputation",
-    )
+    return [_filled(each, use) for each in argument] if kind is list else argument
 
 
 # ---- batch norm, the sum behind it and the ReLU behind that, as one pass over memory
@@ -234,14 +150,8 @@ def _make_fused(recipe: Recipe, use: Use) -> Tensor | None:
     if norm is None or norm.statistics is None:
         return None
     x, weight, bias = (_filled(each, use) for each in norm.args[:3])
-    shape = [1, -1] + [1] * (x.dim() - 2)
-    rows = [None if each is None else each.view(shape) for each in (*norm.statistics, weight, bias)]
-    compiled = COMPILE[x.device.type]
-    if not relu:
-        return _ready(_norm, compiled)(x, *rows)
-    if other is None:
-        return _ready(_norm_relu, compiled)(x, *rows)
-    return _ready(_norm_add_relu, compiled)(x, *rows, other.make(use)[0])
+    added = None if other is None else other.make(use)[0]
+    return fused.normed(x, (*norm.statistics, weight, bias), added, relu=relu)
 
 
 def _fusible(recipe: Recipe) -> tuple[Recipe | None, Source | None, bool]:
@@ -256,38 +166,16 @@ def _fusible(recipe: Recipe) -> tuple[Recipe | None, Source | None, bool]:
     if before.func in _SUMS and len(before.sources) == 2 and not before.kwargs:
         for norm, other in (before.sources, before.sources[::-1]):
             found = _passing(norm)
-            same = other.value.dtype == norm.value.dtype
-            if found is not None and found.statistics is not None and same:
+            alike = other.value.dtype == norm.value.dtype and _size(other) == _size(norm)
+            if found is not None and found.statistics is not None and alike:
                 return found, other, True
     return None, None, False
 
 
+def _size(source: Source) -> torch.Size:
+    return (source.geometry or source.value.geometry)[0]
+
+
 def _passing(source: Source) -> Recipe | None:
-    return source.value.recipe if source.geometry is None and source.value.passing else None
-
-
-@cache
-def _ready(function: Callable[..., Tensor], compiled: bool) -> Callable[..., Tensor]:
-    # three functions, not one with flags: the number of variants that one function may be compiled to is limited
-    return torch.compile(function, dynamic=True) if compiled else function
-
-
-def _affine(x: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    out = (x.to(mean.dtype) - mean) * invstd  # float32 where x is bf16
-    out = out if weight is None else out * weight
-    out = out if bias is None else out + bias
-    return out.to(x.dtype)
-
-
-def _norm(x: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    return _affine(x, mean, invstd, weight, bias)
-
-
-def _norm_relu(x: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    return _affine(x, mean, invstd, weight, bias).relu()
-
-
-def _norm_add_relu(
-    x: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, bias: Tensor | None, other: Tensor
-) -> Tensor:
-    return (_affine(x, mean, invstd, weight, bias) + other).relu()
+    recipe = source.value.recipe if source.geometry is None and source.value.passing else None
+    return recipe if type(recipe) is Recipe else None

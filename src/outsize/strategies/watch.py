@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from outsize.strategies.recipes import FUSE, Recipe, Source, Value, geometry_of
+from outsize.measure.where import Where
+from outsize.strategies.lineage import known
+from outsize.strategies.recipes import Recipe, Source, fuses
+from outsize.strategies.values import Kept, Value, geometry_of
 
 # Operations that cost little beside a convolution, by torch's name without the "_" of their in-place form.
 _ACTIVATIONS = """
@@ -32,6 +34,9 @@ _BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm")
 _NUM_OUTPUTS = {"max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2}  # of others the first alone
 
 
+Site = tuple[str, int, Any]  # path of a module, its call, and an operation that ran in it
+
+
 class _Rule(NamedTuple):
     """What the watch does about an operation."""
 
@@ -41,7 +46,10 @@ class _Rule(NamedTuple):
     in_place: bool
 
 
-@cache
+_RULES: dict[Any, _Rule | None] = {}
+_NEW = _Rule("", cheap=False, writes=(), in_place=False)
+
+
 def _rule(func: Any) -> _Rule | None:
     schema = func._schema
     name = schema.name.removeprefix("aten::")
@@ -60,10 +68,15 @@ class Watch(TorchDispatchMode):
     Below autograd: an operation comes here alone, with its casts done, and before its result is saved.
     Values that have a recipe live as long as the storage they are in. Tensors that recipes start from are held by
     the recipes alone, so that what nobody saves is freed as soon as what was made from it.
+
+    `sites` names the only operations to remember: (module, call, operation). Others are let through, and what the
+    graph knows of their results is taken from there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, where: Where | None = None, sites: frozenset[Site] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._where, self._sites = where, sites
+        self._funcs = None if sites is None else {func for _, _, func in sites}
         self._now: weakref.WeakKeyDictionary[Any, Value | weakref.ref[Value]] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -74,28 +87,56 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        rule = _rule(func)
+        rule = _RULES.get(func, _NEW)
+        if rule is _NEW:
+            rule = _RULES[func] = _rule(func)
         if rule is None:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
-        recipe = self._recipe(func, rule, args, kwargs) if rule.cheap and torch.is_grad_enabled() else None
+        recipe = None
+        if rule.cheap and self._is_wanted(func) and torch.is_grad_enabled():
+            recipe = self._recipe(func, rule, args, kwargs)
         result = func(*args, **kwargs)
         for place in rule.writes:
             if place < len(args) and isinstance(args[place], Tensor):
                 self._now.pop(args[place].untyped_storage(), None)
         if recipe is not None:
-            self._remember(recipe, rule, result)
+            self._remember(func, recipe, rule, result)
         return result
 
-    def value_of(self, tensor: Tensor) -> Value:
-        """Return what its storage holds now."""
-        storage = tensor.untyped_storage()
-        found = self._now.get(storage)
+    def _is_wanted(self, func: Any) -> bool:
+        if self._sites is None or self._funcs is None:
+            return True
+        return func in self._funcs and self._site(func) in self._sites
+
+    def _site(self, func: Any) -> Site:
+        return ("", 0, func) if self._where is None else (*self._where.here, func)
+
+    def find(self, tensor: Tensor) -> Value | None:
+        """Return what its storage holds now, if it was seen."""
+        found = self._now.get(tensor.untyped_storage())
         value = found() if isinstance(found, weakref.ref) else found
         # the version tells of changes that did not come by here
         if value is None or value.version != tensor._version or value.dtype != tensor.dtype:
+            return None
+        return value
+
+    def value_of(self, tensor: Tensor) -> Value | Kept:
+        """Return what its storage holds now."""
+        value: Value | Kept | None = self.find(tensor)
+        if value is None and self._sites is not None:
+            value = self._noted(tensor)
+        if value is None:
             value = Value(tensor, tensor._version)
-            self._now[storage] = weakref.ref(value)
+            self._now[tensor.untyped_storage()] = weakref.ref(value)
+        return value
+
+    def _noted(self, tensor: Tensor) -> Value | Kept | None:
+        """Return what was noted in the graph when the tensor was saved."""
+        node = tensor.grad_fn
+        value = known(node) if node is not None and tensor.output_nr == 0 else None
+        if value is None or value.version != tensor._version or value.dtype != tensor.dtype:
+            return None
         return value
 
     def release(self, tensor: Tensor) -> None:
@@ -104,6 +145,10 @@ class Watch(TorchDispatchMode):
         found = self._now.get(storage)
         if isinstance(found, Value):
             self._now[storage] = weakref.ref(found)
+
+    def forget(self) -> None:
+        """Let go of all values: hooks of the graph hold the watch, and values may hold the graph."""
+        self._now.clear()
 
     def _recipe(self, func: Any, rule: _Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recipe | None:
         if rule.name not in _OF_IMAGES and not _has_gradient(args):
@@ -119,24 +164,27 @@ class Watch(TorchDispatchMode):
     def _sourced(self, argument: Any) -> Any:
         if isinstance(argument, Tensor):
             value = self.value_of(argument)
-            geometry = geometry_of(argument)
+            geometry = None if value.tensor is argument else geometry_of(argument)
             return Source(value, None if geometry == value.geometry else geometry)
         return [self._sourced(each) for each in argument] if isinstance(argument, list | tuple) else argument
 
-    def _remember(self, recipe: Recipe, rule: _Rule, result: Any) -> None:
+    def _remember(self, func: Any, recipe: Recipe, rule: _Rule, result: Any) -> None:
         outputs: list[Tensor] = [result] if isinstance(result, Tensor) else list(result)
-        if rule.name in _BATCH_NORMS and recipe.args[5] and FUSE.get(outputs[0].device.type, False):
+        if rule.name in _BATCH_NORMS and recipe.args[5] and fuses(outputs[0].device.type):
             recipe.statistics = (outputs[1], outputs[2])
         if rule.name == _DROPOUT:
             recipe = self._dropout(recipe, outputs[1])
-        for index in range(_NUM_OUTPUTS.get(rule.name, 1)):
+        recipe.site = self._site(func)
+        num_outputs = _NUM_OUTPUTS.get(rule.name, 1)
+        for index in range(num_outputs):
             output = outputs[index]
             if output.nbytes != output.untyped_storage().nbytes():
                 continue  # a view of the one made anew must find all that the first one had
             # autograd counts the change up when this returns
             version = output._version + rule.in_place
             value = Value(output, version, recipe, index)
-            recipe.promise(index, value)
+            if num_outputs > 1:
+                recipe.promise(index, value)
             self._now[output.untyped_storage()] = value
 
     def _dropout(self, recipe: Recipe, mask: Tensor) -> Recipe:

@@ -1,0 +1,103 @@
+"""Tries to compile the blocks of a job's model before it is planned: nobody can look into compiled code beforehand."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from outsize.commands.profiling import RealStep, real_step
+from outsize.errors import PlanError, TraceError
+from outsize.job import Job
+from outsize.plan.compiled import Compiled, blocks_to_compile
+from outsize.plan.plan import Compile
+from outsize.plan.step import StepFacts
+from outsize.progress import Reporter
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_BUDGETS = (None, 0.5)  # shares of what a block keeps: as the compiler likes, and half
+_NUM_SAMPLES = 2  # of the batch: batch norm of a small window wants more than one
+_NUM_WARM, _NUM_TIMED = 3, 8
+
+
+def try_compiled(
+    job: Job,
+    model: nn.Module,
+    num_bands: int,
+    device: torch.device,
+    step_of: Callable[[int, int], StepFacts],
+    reporter: Reporter,
+    *,
+    bf16: bool,
+) -> tuple[Compiled, ...]:
+    """Run a few samples plainly and compiled, and return what that does to memory and time; () where it cannot be.
+
+    What is found holds for any batch: what blocks keep grows with the pixels, and time is told as a share.
+    """
+    import torch
+
+    section = job.train
+    num_samples, side_px = min(section.batch, _NUM_SAMPLES), section.tile_px
+    try:
+        paths = blocks_to_compile(step_of(num_samples, side_px))
+    except TraceError:
+        return ()
+    shape = (num_samples, num_bands, side_px, side_px)
+    found = []
+    reporter.say("compiling", f"compiling {len(paths)} blocks to see what that brings: this takes a while")
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            plain_s = _seconds(real_step(job, model, shape, device, bf16=bf16), device)
+            for budget in _BUDGETS:
+                found.append(_tried(job, model, shape, device, Compile(paths, budget), plain_s, bf16=bf16))
+    except PlanError as error:  # a block that torch.compile cannot take: told, and the plan does without
+        reporter.say("warning", f"warning: nothing is compiled: {error}")
+        return ()
+    except torch.OutOfMemoryError:
+        reporter.say("warning", "warning: nothing is compiled: a few samples do not fit plainly")
+        return ()
+    finally:
+        gc.collect()  # steps and their optimizers know each other
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    return tuple(found)
+
+
+def _tried(
+    job: Job,
+    model: nn.Module,
+    shape: tuple[int, int, int, int],
+    device: torch.device,
+    setting: Compile,
+    plain_s: float,
+    *,
+    bf16: bool,
+) -> Compiled:
+    from outsize.measure.compiled import compiled_saved_bytes
+
+    step = real_step(job, model, shape, device, bf16=bf16, compiled=setting)
+    seconds = _seconds(step, device)
+    num_px = shape[0] * shape[2] * shape[3]
+    saved = compiled_saved_bytes(step.run, step.model, setting.paths, num_px=num_px)
+    return Compiled(setting, saved, seconds / plain_s)
+
+
+def _seconds(step: RealStep, device: torch.device) -> float:
+    """Return the time of a step when many follow one another."""
+    import torch
+
+    def settle() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    for _ in range(_NUM_WARM):
+        step.run()
+    start_s = settle()
+    for _ in range(_NUM_TIMED):
+        step.run()
+    return (settle() - start_s) / _NUM_TIMED

@@ -1,0 +1,232 @@
+"""What a storage holds from one operation to the next: a tensor that is kept, or a recipe to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from outsize.errors import ModelError, explain
+
+if TYPE_CHECKING:
+    from outsize.strategies.recipes import Normed, Recipe
+
+Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, stride, offset in the storage
+
+# A replayed tensor waits for its next use if that lies at most this many saved tensors away. A skip of a U-Net
+# is used at both ends of backward: to hold it in between would give back the memory that recomputing freed.
+_NEAR_PACKS = 16
+
+
+class Use(NamedTuple):
+    """Where a tensor is wanted back: its place in the order of saving, and the module that saved it."""
+
+    pack: int
+    module: str
+
+
+class Value:
+    """What a storage holds from one operation that writes it to the next: a tensor, or a recipe for it.
+
+    conv -> [value 1: tensor, kept] -> batch norm -> [value 2: recipe] -> relu_ -> [value 3: recipe]
+                                                      `--- one storage, two versions ---'
+    """
+
+    __slots__ = (
+        "__weakref__", "cached", "device", "dtype", "geometry", "index", "last_pack", "num_pending", "recipe",
+        "settled", "size_bytes", "tensor", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self, like: Tensor, version: int, recipe: Recipe | Normed | None = None, index: int = 0
+    ) -> None:
+        self.geometry: Geometry = (like.shape, like.stride(), like.storage_offset())
+        self.dtype, self.device = like.dtype, like.device
+        self.size_bytes = like.untyped_storage().nbytes()
+        self.version = version
+        self.recipe = recipe
+        self.index = index  # which output of the recipe
+        self.tensor: Tensor | None = None if recipe else like
+        self.settled = False  # True: no tensor held here or below knows its gradient function (a cycle)
+        self.num_pending = 0  # times it was saved and not asked for yet
+        self.last_pack = -1
+        self.cached: Tensor | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many operations in a row make it from tensors that are there."""
+        return self.recipe.depth if self.recipe else 0
+
+    def keep(self, tensor: Tensor) -> None:
+        """Hold the tensor itself, or a view of it; how it was made is then of no interest."""
+        tensor = without_history(tensor)
+        same = geometry_of(tensor) == self.geometry
+        self.tensor = tensor if same else tensor.as_strided(*self.geometry)
+        self.recipe, self.settled = None, True
+
+    def settle(self) -> bool:
+        """Hold all that the recipe starts from; False where some of it was overwritten already."""
+        if self.settled:
+            return True
+        found = list(_walk(self, stop=lambda value: value.settled and value.recipe is not None))
+        if any(value.overwritten for value in found):
+            return False
+        for value in found:
+            if type(value) is Value and not value.settled:
+                value.tensor = None if value.tensor is None else without_history(value.tensor)
+                value.settled = True
+        return True
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether an in-place operation changed the tensor that is held."""
+        return self.tensor is not None and self.tensor._version != self.version
+
+    def make(self, use: Use) -> tuple[Tensor, bool]:
+        """Return the tensor, and whether nobody else holds it."""
+        if self.tensor is not None:
+            if self.tensor._version != self.version:
+                raise changed(use.module, self.version, self.tensor._version)
+            return self.tensor, False
+        if self.cached is not None:
+            return self.cached, False
+        assert self.recipe is not None
+        made = self.recipe.make(use)
+        if isinstance(made, Tensor):
+            result = self._laid_out(made)
+        else:
+            result = self._laid_out(made.pop(self.index))
+            self.recipe.hand_out(made, use)
+        if self.num_pending > 0 and use.pack - self.last_pack <= _NEAR_PACKS:
+            self.cached = result
+        return result, self.cached is None
+
+    def take(self, made: Tensor, use: Use) -> None:
+        """Hold what another output's making made of this one too, if it is wanted soon."""
+        if self.tensor is None and self.num_pending > 0 and use.pack - self.last_pack <= _NEAR_PACKS:
+            self.cached = self._laid_out(made)
+
+    def done(self) -> None:
+        """Count one use; after the last nothing is held for another."""
+        self.num_pending -= 1
+        if self.num_pending == 0:
+            self.cached = None
+
+    @property
+    def passing(self) -> bool:
+        """Whether it is needed only on the way to another value, and would have to be made for that."""
+        return self.tensor is None and self.cached is None and self.num_pending == 0
+
+    def _laid_out(self, made: Tensor) -> Tensor:
+        """Return it in the memory format of the first time: other kernels may choose another."""
+        size, stride, _ = self.geometry
+        return made if made.stride() == stride else made.new_empty_strided(size, stride).copy_(made)
+
+
+class Kept:
+    """A tensor that is kept as it is, and that autograd holds in this form: a value, but quicker to make."""
+
+    __slots__ = ("__weakref__", "module", "tensor", "version")
+
+    recipe = cached = None
+    settled, depth, passing = True, 0, False
+
+    def __init__(self, tensor: Tensor, version: int, module: str) -> None:
+        self.tensor, self.version, self.module = tensor, version, module  # without its history
+
+    @property
+    def geometry(self) -> Geometry:
+        """Size, stride and offset."""
+        return geometry_of(self.tensor)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of its numbers."""
+        return self.tensor.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.tensor.device
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of its whole storage."""
+        return self.tensor.untyped_storage().nbytes()
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether an in-place operation changed the tensor that is held."""
+        return self.tensor._version != self.version
+
+    def make(self, use: Use) -> tuple[Tensor, bool]:
+        """Return the tensor, which others hold too."""
+        if self.tensor._version != self.version:
+            raise changed(use.module, self.version, self.tensor._version)
+        return self.tensor, False
+
+
+class Slot:
+    """What autograd holds in place of a tensor that is made again, or that is a view of one that is kept."""
+
+    __slots__ = ("geometry", "module", "pack", "pending", "value")
+
+    def __init__(self, value: Value | Kept, geometry: Geometry | None, pack: int, module: str) -> None:
+        self.value, self.geometry, self.pack, self.module = value, geometry, pack, module
+        self.pending = type(value) is Value
+        if type(value) is Value:
+            value.num_pending += 1
+            value.last_pack = pack
+
+
+def geometry_of(tensor: Tensor) -> Geometry:
+    """Return size, stride and offset."""
+    return tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
+def without_history(tensor: Tensor) -> Tensor:
+    """Return the tensor with its version counter, but without its gradient function.
+
+    Autograd's node holds what is saved for it: a tensor that holds the node would never be freed.
+    """
+    return tensor if tensor.is_leaf else tensor.detach()
+
+
+def leaves_of(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> tuple[list[Value | Kept], int]:
+    """Return the values a recipe starts from, and how many operations it has; nothing is asked of what stops it."""
+    found = list(_walk(value, stop))
+    leaves = [each for each in found if each.recipe is None]
+    return leaves, len({id(each.recipe) for each in found if each.recipe is not None})
+
+
+def sites_of(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> set[Any]:
+    """Return where the operations of a recipe ran."""
+    return {each.recipe.site for each in _walk(value, stop) if each.recipe is not None}
+
+
+def changed(module: str, saved: int, found: int) -> ModelError:
+    """Return the error that tells of a tensor changed in place after it was saved."""
+    return ModelError(
+        explain(
+            f"a tensor that backward of module '{module}' needs was changed in place after forward used it",
+            f"version {found} of the tensor",
+            f"version {saved}",
+            "replace the in-place operation by its plain form, or train without recomputation",
+        )
+    )
+
+
+def _walk(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> Iterator[Value | Kept]:
+    todo: list[Value | Kept] = [value]
+    seen = {id(value)}
+    while todo:
+        each = todo.pop()
+        if stop(each):
+            continue
+        yield each
+        for source in each.recipe.sources if each.recipe else ():
+            if id(source.value) not in seen:
+                seen.add(id(source.value))
+                todo.append(source.value)
