@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from outsize.plan.plan import Recompute
-from outsize.strategies.recompute import recomputing
+from outsize.strategies.recompute import saving
 from outsize.strategies.saved import recomputable
 
 
@@ -22,7 +22,7 @@ def test_a_plan_that_is_met_says_nothing() -> None:
     model, told = _net(), []
     keys = recomputable(model, lambda: model(IMAGES))
     assert keys
-    forward = recomputing(model, Recompute(saved=tuple(keys)), told.append)
+    forward = saving(model, Recompute(saved=tuple(keys)), None, told.append)
     for _ in range(2):
         with forward():
             loss = model(IMAGES).sum()
@@ -33,7 +33,7 @@ def test_a_plan_that_is_met_says_nothing() -> None:
 def test_what_is_not_there_or_cannot_be_made_again_is_told_once() -> None:
     model, told = _net(), []
     asked = (("9", 0, 0), ("0", 0, 0))  # no such module; the input of all, which nothing makes
-    forward = recomputing(model, Recompute(saved=asked), told.append)
+    forward = saving(model, Recompute(saved=asked), None, told.append)
     for _ in range(3):
         with forward():
             loss = model(IMAGES).sum()
@@ -46,7 +46,7 @@ def test_what_is_not_there_or_cannot_be_made_again_is_told_once() -> None:
 def test_blocks_alone_need_no_watching() -> None:
     model = nn.Sequential(_net(), _net())
     wanted = torch.autograd.grad(model(IMAGES).sum(), list(model.parameters()))
-    forward = recomputing(model, Recompute(blocks=("0",)), lambda text: None)
+    forward = saving(model, Recompute(blocks=("0",)), None, lambda text: None)
     with forward():
         loss = model(IMAGES).sum()
     found = torch.autograd.grad(loss, list(model.parameters()))

@@ -13,7 +13,7 @@ from outsize.plan.plan import Plan
 from outsize.strategies.across import refuse_norms_across
 from outsize.strategies.compiled import compiled
 from outsize.strategies.micro import micro_batched
-from outsize.strategies.recompute import Tell, recomputing
+from outsize.strategies.recompute import Tell, saving
 from outsize.strategies.step import Forward, LossTerms, Step, Terms
 from outsize.strategies.tiled import tiled
 
@@ -28,7 +28,8 @@ def compose(
     From the layers outward: stages, compile, replicas, run the stages, saved-tensor hooks, tiles, micro-batches.
     Each is one line here and a no-op where the plan has no setting for it. Gradients are summed, never averaged.
     """
-    forward: Forward = recomputing(model, plan.recompute, tell) if plan.recompute is not None else nullcontext
+    saves = plan.recompute is not None or plan.swap is not None
+    forward: Forward = saving(model, plan.recompute, plan.swap, tell) if saves else nullcontext
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
     step = tiled(step, plan.tiles) if plan.tiles is not None else step

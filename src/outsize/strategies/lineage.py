@@ -92,6 +92,8 @@ def _leaf(source: Source | None) -> Any:
     if source is None:
         return None
     value, geometry = source.value, source.geometry
+    if value.away is not None:
+        return (id(value.away), value.version, geometry or value.geometry)
     if value.tensor is not None:
         return (id(value.tensor.untyped_storage()), value.version, geometry or value.geometry)
     assert value.recipe is not None

@@ -263,6 +263,27 @@ class Moved:
         self.place = 0  # in the order of taking
 
     @property
+    def geometry(self) -> tuple[torch.Size, tuple[int, ...], int | torch.SymInt]:
+        """Size, stride and offset of the tensor as it was taken."""
+        return self._geometry
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of its numbers."""
+        return self._dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is used."""
+        return self._trip.mover.device
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether it was changed in place after it was taken, as far as that does harm."""
+        now = self._found if self._released or self._tensor is None else self._tensor._version
+        return now != self._version
+
+    @property
     def is_away(self) -> bool:
         """Whether its bytes are in host memory alone."""
         return self._tensor is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, UntypedStorage, nn
@@ -13,6 +13,7 @@ from torch import Tensor, UntypedStorage, nn
 from outsize.measure.where import Where
 from outsize.plan.step import Key
 from outsize.strategies.lineage import alike, is_saved_by_its_maker, known, note, read
+from outsize.strategies.move import Trip
 from outsize.strategies.values import Kept, Slot, Use, Value, changed, geometry_of, leaves_of, sites_of
 from outsize.strategies.watch import Site, Watch
 
@@ -33,13 +34,20 @@ class SavedStats:
     refused: frozenset[Key]  # asked to be recomputed, and had to be kept
 
 
-def unpack(held: Slot | Kept) -> Tensor:
-    """Return the tensor that was saved, and make it again where it was not kept."""
+def unpack(held: Slot | Kept | Signal) -> Tensor:
+    """Return the tensor that was saved: kept, fetched from host memory, or made again."""
     if type(held) is Kept:
+        if held.away is not None:
+            return held.away.back()
         tensor = held.tensor
+        assert tensor is not None
         if tensor._version != held.version:
             raise changed(held.module, held.version, tensor._version)
         return tensor
+    if type(held) is Signal:
+        found = unpack(held.held)
+        held.trip.unpacked(held.key)
+        return found
     assert type(held) is Slot
     value, use = held.value, Use(held.pack, held.module)
     if value.tensor is not None or value.cached is not None:
@@ -54,6 +62,14 @@ def unpack(held: Slot | Kept) -> Tensor:
         held.pending = False
         value.done()
     return tensor if held.geometry is None else tensor.as_strided(*held.geometry)
+
+
+class Signal(NamedTuple):
+    """What autograd holds in place of a tensor whose use is the sign to fetch others."""
+
+    held: Slot | Kept
+    key: Key
+    trip: Trip
 
 
 class Names:
@@ -112,9 +128,12 @@ class Packing:
 
     def pack(self, tensor: Tensor) -> Slot | Kept:
         """Return what autograd shall hold instead of the tensor."""
+        return self.pack_as(self.names.key(tensor.untyped_storage()), tensor)
+
+    def pack_as(self, key: Key | None, tensor: Tensor) -> Slot | Kept:
+        """Return what autograd shall hold instead of a tensor of this key; None: a weight."""
         self._num_packs += 1
         storage = tensor.untyped_storage()
-        key = self.names.key(storage)
         if key is None:
             held = tensor if tensor.is_leaf else tensor.detach()
             return Kept(held, tensor._version, self._where.here[0])
@@ -131,7 +150,6 @@ class Packing:
                 return Slot(made, None if geometry == made.geometry else geometry, self._num_packs, key[0])
             self._refused.add(key)
             self.missed = self.missed or self._versions.get(key, 0) >= 0
-        # a third way has its place here: move to host memory
         self._num_kept += 1
         self._kept[id(storage)] = storage.nbytes()
         if value is not None:
@@ -140,6 +158,15 @@ class Packing:
         if node is not None:
             note(node, kept)
         return kept
+
+    def pack_view(self, value: Value | Kept, tensor: Tensor, module: str) -> Slot | Kept:
+        """Return what autograd shall hold instead of a tensor whose storage is kept as a value already."""
+        self._num_packs += 1
+        self._num_kept += 1
+        geometry = geometry_of(tensor)
+        if type(value) is Kept and geometry == value.geometry:
+            return value
+        return Slot(value, None if geometry == value.geometry else geometry, self._num_packs, module)
 
     def _known(self, tensor: Tensor, node: Any) -> Value | Kept | None:
         """Return the value of a tensor that was saved or watched before."""

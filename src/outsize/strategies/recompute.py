@@ -1,4 +1,4 @@
-"""Runs forward so that what a plan names is made again in backward, and says where the plan was not met."""
+"""Runs forward so that what a plan names is made again or moved, and says where the plan was not met."""
 
 from __future__ import annotations
 
@@ -7,37 +7,55 @@ from contextlib import AbstractContextManager, contextmanager
 
 from torch import nn
 
-from outsize.plan.plan import Recompute
+from outsize.plan.plan import Recompute, Swap
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.saved import SavedStats, SavedTensors
 
 Tell = Callable[[str], object]
 
 
-def recomputing(
-    model: nn.Module, recompute: Recompute, tell: Tell
+def saving(
+    model: nn.Module, recompute: Recompute | None, swap: Swap | None, tell: Tell
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return what one forward pass runs in; the first one tells what the plan knew and the model did not do.
 
     The model carries hooks no longer than a forward, so that others may copy and run it in between.
     """
-    if not recompute.saved:
-        return lambda: checkpointed(model, recompute.blocks)
-    saved = SavedTensors(model, frozenset(recompute.saved))
+    again = recompute or Recompute()
+    if not again.saved and swap is None:
+        return lambda: checkpointed(model, again.blocks)
+    saved = SavedTensors(model, frozenset(again.saved), swap, tell=tell)
     told = False
 
     @contextmanager
     def forward() -> Iterator[None]:
         nonlocal told
-        with checkpointed(model, recompute.blocks), saved, saved.forward():
+        with checkpointed(model, again.blocks), saved, saved.forward():
             yield
         if not told and saved.stats is not None:
             told = True
-            text = unmet(saved.stats, len(recompute.saved))
-            if text is not None:
+            for text in unmet_by(saved, again, swap):
                 tell(text)
 
     return forward
+
+
+def unmet_by(saved: SavedTensors, recompute: Recompute, swap: Swap | None) -> list[str]:
+    """Say what the latest forward could not do as planned."""
+    found = [None if saved.stats is None else unmet(saved.stats, len(recompute.saved))]
+    if swap is not None and saved.shuttle is not None:
+        found.append(unmoved(saved.shuttle.num_moved, len(swap.moved)))
+    return [text for text in found if text is not None]
+
+
+def unmoved(num_moved: int, num_asked: int) -> str | None:
+    """Say how many tensors could not be moved as planned; None where all were."""
+    if num_moved >= num_asked:
+        return None
+    missing = (
+        f"of {num_asked} tensors that the plan moves to host memory, {num_asked - num_moved} are not saved"
+    )
+    return f"{missing}: more memory is used than planned"
 
 
 def unmet(stats: SavedStats, num_asked: int) -> str | None:

@@ -1,9 +1,10 @@
-"""Decides for each tensor that autograd saves in forward whether to keep it or to make it again in backward."""
+"""Keeps each tensor that autograd saves in forward, makes it again in backward, or moves it to host memory between."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from types import TracebackType
 
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.measure.where import Where
+from outsize.plan.plan import Swap
 from outsize.plan.step import Key
+from outsize.strategies.moving import Shuttle
 from outsize.strategies.packing import LearningPacking, Names, Packing, SavedStats, unpack
 from outsize.strategies.recipes import fuses
 from outsize.strategies.switch import Switch
@@ -34,7 +37,7 @@ class Fate(Enum):
 
 
 class SavedTensors:
-    """Carries out, for one model, the decision which saved tensors are recomputed.
+    """Carries out, for one model, the decision which saved tensors are recomputed and which are moved.
 
     It lives as long as a training. Each forward, loss included, runs inside `forward()`; backward runs outside:
 
@@ -44,7 +47,7 @@ class SavedTensors:
                     loss = ...
                 loss.backward()
 
-    What the keys do not name is kept.
+    What neither the keys nor `swap` name is kept.
 
     The first forward is watched, operation by operation. Where autograd's own graph tells the same about all tensors
     that are made again, the next ones are not: what the graph tells is true of each step by itself, and what it does
@@ -52,8 +55,16 @@ class SavedTensors:
     (`.data`, numpy) are seen by the watch alone.
     """
 
-    def __init__(self, model: nn.Module, recompute: frozenset[Key]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        recompute: frozenset[Key],
+        swap: Swap | None = None,
+        *,
+        tell: Callable[[str], object] = warnings.warn,
+    ) -> None:
         self._model = model
+        self.shuttle = None if swap is None else Shuttle(next(model.parameters()).device, swap, tell)
         self._modules = list(model.modules())
         self._recompute = recompute
         self._where = Switch(model)
@@ -82,6 +93,16 @@ class SavedTensors:
         with self._learning(names) if self._versions is None else self._reading(names, self._versions):
             yield
 
+    def close(self) -> None:
+        """Give host memory back; what still lies there is lost."""
+        if self.shuttle is not None:
+            self.shuttle.close()
+
+    def _hooks(self, packing: Packing) -> AbstractContextManager[None]:
+        if self.shuttle is None:
+            return saved_tensors_hooks(packing.pack, unpack)
+        return self.shuttle.hooks(packing)
+
     @contextmanager
     def _learning(self, names: Names) -> Iterator[None]:
         """Watch all, and find out what need not be watched the next time."""
@@ -89,7 +110,7 @@ class SavedTensors:
             fuses(kind)  # builds what backward will need, here where no harm is done if it cannot
         with _forgetting(Watch(self._where)) as watch, watch:
             packing = LearningPacking(names, self._where, self._recompute, watch)
-            with saved_tensors_hooks(packing.pack, unpack):
+            with self._hooks(packing):
                 yield
             self.stats = packing.stats()
             self._num_watched += 1
@@ -104,12 +125,12 @@ class SavedTensors:
         """Read the graph, and watch only what has to be."""
         if not self._sites:
             packing = Packing(names, self._where, self._recompute, versions)
-            with saved_tensors_hooks(packing.pack, unpack):
+            with self._hooks(packing):
                 yield
         else:
             with _forgetting(Watch(self._where, self._sites)) as watch:
                 packing = Packing(names, self._where, self._recompute, versions, watch)
-                with self._where.only_in(watch, self._places), saved_tensors_hooks(packing.pack, unpack):
+                with self._where.only_in(watch, self._places), self._hooks(packing):
                     yield
         if packing.missed:
             self._versions = None

@@ -11,6 +11,7 @@ from torch import Tensor
 from outsize.errors import ModelError, explain
 
 if TYPE_CHECKING:
+    from outsize.strategies.move import Moved
     from outsize.strategies.recipes import Normed, Recipe
 
 Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, stride, offset in the storage
@@ -35,7 +36,7 @@ class Value:
     """
 
     __slots__ = (
-        "__weakref__", "cached", "device", "dtype", "geometry", "index", "last_pack", "num_pending", "recipe",
+        "__weakref__", "away", "cached", "device", "dtype", "geometry", "index", "last_pack", "num_pending", "recipe",
         "settled", "size_bytes", "tensor", "version",
     )  # fmt: skip
 
@@ -49,6 +50,7 @@ class Value:
         self.recipe = recipe
         self.index = index  # which output of the recipe
         self.tensor: Tensor | None = None if recipe else like
+        self.away: Moved | None = None  # where the tensor is that was kept and moved to host memory
         self.settled = False  # True: no tensor held here or below knows its gradient function (a cycle)
         self.num_pending = 0  # times it was saved and not asked for yet
         self.last_pack = -1
@@ -82,6 +84,8 @@ class Value:
     @property
     def overwritten(self) -> bool:
         """Whether an in-place operation changed the tensor that is held."""
+        if self.away is not None:
+            return self.away.overwritten
         return self.tensor is not None and self.tensor._version != self.version
 
     def make(self, use: Use) -> tuple[Tensor, bool]:
@@ -92,6 +96,8 @@ class Value:
             return self.tensor, False
         if self.cached is not None:
             return self.cached, False
+        if self.away is not None:
+            return self.away.back(), False
         assert self.recipe is not None
         made = self.recipe.make(use)
         if isinstance(made, Tensor):
@@ -117,7 +123,8 @@ class Value:
     @property
     def passing(self) -> bool:
         """Whether it is needed only on the way to another value, and would have to be made for that."""
-        return self.tensor is None and self.cached is None and self.num_pending == 0
+        away = self.away is not None
+        return self.tensor is None and not away and self.cached is None and self.num_pending == 0
 
     def _laid_out(self, made: Tensor) -> Tensor:
         """Return it in the memory format of the first time: other kernels may choose another."""
@@ -128,44 +135,58 @@ class Value:
 class Kept:
     """A tensor that is kept as it is, and that autograd holds in this form: a value, but quicker to make."""
 
-    __slots__ = ("__weakref__", "module", "tensor", "version")
+    __slots__ = ("__weakref__", "away", "module", "tensor", "version")
 
     recipe = cached = None
     settled, depth, passing = True, 0, False
 
     def __init__(self, tensor: Tensor, version: int, module: str) -> None:
-        self.tensor, self.version, self.module = tensor, version, module  # without its history
+        self.tensor: Tensor | None = tensor  # without its history
+        self.version, self.module = version, module
+        self.away: Moved | None = None  # where it is if it was moved to host memory
 
     @property
     def geometry(self) -> Geometry:
         """Size, stride and offset."""
-        return geometry_of(self.tensor)
+        return self.away.geometry if self.away is not None else geometry_of(self._there)
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of its numbers."""
-        return self.tensor.dtype
+        return self.away.dtype if self.away is not None else self._there.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
-        return self.tensor.device
+        """Where it is used."""
+        return self.away.device if self.away is not None else self._there.device
 
     @property
     def size_bytes(self) -> int:
         """Memory of its whole storage."""
-        return self.tensor.untyped_storage().nbytes()
+        return self.away.num_bytes if self.away is not None else self._there.untyped_storage().nbytes()
 
     @property
     def overwritten(self) -> bool:
         """Whether an in-place operation changed the tensor that is held."""
-        return self.tensor._version != self.version
+        return self.away.overwritten if self.away is not None else self._there._version != self.version
 
     def make(self, use: Use) -> tuple[Tensor, bool]:
         """Return the tensor, which others hold too."""
-        if self.tensor._version != self.version:
-            raise changed(use.module, self.version, self.tensor._version)
-        return self.tensor, False
+        if self.away is not None:
+            return self.away.back(), False
+        if self._there._version != self.version:
+            raise changed(use.module, self.version, self._there._version)
+        return self._there, False
+
+    @property
+    def _there(self) -> Tensor:
+        assert self.tensor is not None
+        return self.tensor
+
+
+def send(value: Value | Kept, away: Moved) -> None:
+    """Leave a kept tensor to who moves it: all that hold the value get the tensor back from there."""
+    value.away, value.tensor = away, None
 
 
 class Slot:

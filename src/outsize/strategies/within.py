@@ -19,11 +19,11 @@ from outsize.measure.machine import look_at_machine
 from outsize.measure.step import record, state_bytes, trace_step
 from outsize.plan.choose import usable_share
 from outsize.plan.ladder import choose_recompute
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Plan, Recompute
 from outsize.plan.step import StepFacts, Storage
 from outsize.plan.times import Clock
 from outsize.strategies.blocks import checkpointed
-from outsize.strategies.recompute import unmet
+from outsize.strategies.recompute import unmet_by
 from outsize.strategies.saved import SavedTensors
 from outsize.units import format_bytes, parse_bytes
 
@@ -105,11 +105,12 @@ class Within:
         self._call = ExitStack()
 
     def __enter__(self) -> Within:
-        if self.plan.recompute is None:
+        if self.plan.recompute is None and self.plan.swap is None:
             return self
-        self._block.enter_context(checkpointed(self._model, self.plan.recompute.blocks))
-        saved_keys = frozenset(self.plan.recompute.saved)
-        saved = self._block.enter_context(SavedTensors(self._model, saved_keys))
+        recompute, swap = self.plan.recompute or Recompute(), self.plan.swap
+        self._block.enter_context(checkpointed(self._model, recompute.blocks))
+        saved = self._block.enter_context(SavedTensors(self._model, frozenset(recompute.saved), swap))
+        self._block.callback(saved.close)
 
         def begin(_: nn.Module, __: Any) -> None:
             self._call.close()
@@ -119,8 +120,7 @@ class Within:
             self._call.close()
             if not self._told and saved.stats is not None:
                 self._told = True
-                text = unmet(saved.stats, len(saved_keys))
-                if text is not None:
+                for text in unmet_by(saved, recompute, swap):
                     warnings.warn(text, stacklevel=2)
 
         # outside of the hooks that tell which module runs, which were set before
