@@ -14,8 +14,12 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MAX_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 60, 8
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
 
-# each parameter is one property of what is drawn, with a default
-MANY_PARAMETERS = {("data/synthetic.py", "draw_scene")}
+# each parameter is one property of what is drawn, with a default; kernels take pointers and sizes one by one
+MANY_PARAMETERS = {
+    ("data/synthetic.py", "draw_scene"),
+    ("strategies/kernels.py", "_channels_first"),
+    ("strategies/kernels.py", "_channels_last"),
+}
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
@@ -41,6 +45,7 @@ TESTED_THROUGH = {
     "commands.planning": "commands/test_plan.py",
     "measure.flops": "measure/test_flops.py",
     "strategies.find": "strategies/test_blocks.py",
+    "strategies.moving": "strategies/test_moving.py",
     "strategies.across": "strategies/test_across.py",
     "strategies.within": "strategies/test_within.py",
     "commands.advice": "commands/test_plan.py",

@@ -66,11 +66,7 @@ def within(
     clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=device.type == "cuda")
 
     def blocks_of(paths: tuple[str, ...]) -> StepFacts:
-        def again(model: nn.Module, example: Any) -> Tensor:
-            with checkpointed(model, paths):
-                return (loss or _sum_of_outputs)(model, example)
-
-        return _facts(model, example, again, optimizer, bf16=bf16)[0]
+        return _facts(model, example, _with_blocks(loss or _sum_of_outputs, paths), optimizer, bf16=bf16)[0]
 
     found = choose_recompute(
         facts,
@@ -165,6 +161,14 @@ def _facts(
         return facts, reason
     kept = Storage(len(facts.storages), state_bytes(model, optimizer), -1, len(facts.ops), "optimizer")
     return replace(facts, storages=(*facts.storages, kept)), reason
+
+
+def _with_blocks(loss: Loss, paths: tuple[str, ...]) -> Loss:
+    def again(model: nn.Module, example: Any) -> Tensor:
+        with checkpointed(model, paths):
+            return loss(model, example)
+
+    return again
 
 
 @contextmanager
