@@ -10,8 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from outsize.commands import train as training
 from outsize.commands.train import train
 from outsize.data.batch import Batch
+from outsize.errors import RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies import compose
@@ -79,3 +81,14 @@ def test_a_training_that_runs_out_of_memory_goes_on(
     told = [line["warning"] for line in lines if line["kind"] == "plan"]
     assert len(told) == len(fails_at)
     assert told[0].startswith("memory ran out: ")
+
+
+def test_memory_that_runs_out_between_steps_is_one_line(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(training, "_validate", short)
+    with pytest.raises(RunError, match="memory ran out between two steps: found CUDA out of memory, needed"):
+        trained(job_path, "short")

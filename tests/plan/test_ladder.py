@@ -50,6 +50,11 @@ def test_blocks_are_looked_at_closely_before_they_are_taken(with_norm: Task) -> 
         asked.append(blocks)
         return with_norm.step_of(num_samples, side_px)  # as much as the plain step
 
+    def broken(*_: object) -> StepFacts:
+        raise TraceError("other tensors the second time")
+
+    failed = choose_within(replace(with_norm, blocks_of=broken))
+    assert isinstance(failed, list)
     refused = choose_within(replace(with_norm, blocks_of=larger))
     assert asked == [taken.recompute.blocks]
     assert isinstance(refused, list)

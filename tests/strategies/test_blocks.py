@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.errors import PlanError
+from outsize.errors import ModelError, PlanError
 from outsize.measure.memory import LiveBytes
 from outsize.models import build_model
 from outsize.plan.step import Key
@@ -207,3 +207,49 @@ def test_what_goes_into_a_block_is_seen_by_the_hooks_of_saved_tensors() -> None:
         assert one is not None
         assert other is not None
         assert torch.equal(one, other)
+
+
+class _Shifting(nn.Module):
+    """A block that changes pictures in place before it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.conv(images.sub_(0.5).div_(2.0))
+        return out
+
+
+def test_an_input_without_gradient_that_a_block_changes_is_an_error() -> None:
+    model = nn.Sequential(_Shifting(), nn.ReLU(), nn.Conv2d(2, 1, 1))
+    with checkpointed(model, ("0",)):
+        loss = model(torch.randn(1, 1, 4, 4)).sum()
+    with pytest.raises(ModelError, match="changed in place"):
+        loss.backward()
+
+
+def test_a_block_that_reads_the_buffers_it_writes_runs_with_those_of_the_first_time() -> None:
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 3, 3)), nn.ReLU())
+    model = nn.Sequential(block, nn.Conv2d(3, 1, 1)).train()
+    plain, images = copy.deepcopy(model), torch.randn(2, 1, 8, 8)
+    plain(images).square().sum().backward()
+    with checkpointed(model, ("0",)):
+        model(images).square().sum().backward()
+    for (name, one), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad), name  # type: ignore[arg-type]
+    for one, other in zip(model.buffers(), plain.buffers(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_copy_made_meanwhile_runs_with_its_own_weights() -> None:
+    model, images = nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU())), torch.randn(1, 1, 4, 4)
+    with checkpointed(model, ("0",)):
+        twin = copy.deepcopy(model)
+        with torch.no_grad():
+            for each in twin.parameters():
+                each.zero_()
+        assert not twin(images).any()
+    assert not twin(images).any()
+    assert model(images).any()

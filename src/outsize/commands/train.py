@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -172,7 +172,24 @@ def _fit(
             save_state=partial(save_state, run.state, prepared.model),
             save_epoch=partial(_save_epoch, run, prepared),
         )
-        return fit(prepared.model, step, recipe, hooks, state)
+        with _shortage_told():
+            return fit(prepared.model, step, recipe, hooks, state)
+
+
+@contextmanager
+def _shortage_told() -> Iterator[None]:
+    """Say in one line that memory ran out in the optimizer or in validation; steps help themselves."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        found, need = (
+            str(error).partition(". ")[0],
+            "memory for the optimizer and for validation besides steps",
+        )
+        remedy = "free memory on the device or set limits.gpu_memory lower, and go on with --resume"
+        raise RunError(explain("memory ran out between two steps", found, need, remedy)) from error
 
 
 def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:

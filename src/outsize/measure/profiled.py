@@ -16,6 +16,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from outsize.measure.bandwidth import cache_folder, fingerprint, remember
+from outsize.plan import times
 from outsize.plan.step import StepOp
 from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
 
@@ -95,7 +96,9 @@ def recall_or_learn(
     folder = cache_folder()
     if folder is None:
         return learn_now()
-    key = hashlib.sha256("\n".join([*names, fingerprint(device)]).encode()).hexdigest()[:16]
+    # factors are over modelled times: another model of times makes them worthless
+    model = hashlib.sha256(Path(times.__file__).read_bytes()).hexdigest()
+    key = hashlib.sha256("\n".join([*names, model, fingerprint(device)]).encode()).hexdigest()[:16]
     path = folder / f"step-{key}.json"
     known = _recall(path)
     if known is not None:

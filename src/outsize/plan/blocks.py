@@ -98,7 +98,7 @@ def _given(cost: StepCost, block_of: Callable[[str], str | None]) -> dict[str, s
     for op in cost.facts.ops[: cost.turn]:
         block = block_of(op.module)
         for each in op.inputs if block is not None else ():
-            if makers.get(each) != block and cost.by_index[each].role == "activation":
+            if makers.get(each) != block and cost.by_index[each].role in ("activation", "input"):
                 found.setdefault(str(block), set()).add(each)
         for each in op.outputs:
             makers.setdefault(each, block)

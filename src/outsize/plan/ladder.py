@@ -244,7 +244,10 @@ def _confirmed(task: Task, part: _Part, rough: Way, cost: StepCost, blocks: Bloc
     """
     if task.blocks_of is None:
         return rough
-    facts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
+    try:
+        facts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
+    except TraceError as error:  # a block that does otherwise the second time, say
+        return replace(rough, fails=str(error), confirm=None)
     traced = StepCost(facts, is_part=cost.is_part)
     calls = _Again(0.0, CHECKPOINTED_CALLS * _num_kept(cost, blocks))
     seconds = _seconds(task, part.num_runs, traced, calls)

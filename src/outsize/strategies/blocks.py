@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import MethodType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from outsize.strategies.find import find_module
+from outsize.strategies.values import changed
 
 
 @contextmanager
@@ -20,34 +23,40 @@ def checkpointed(model: nn.Module, paths: Collection[str]) -> Iterator[None]:
 
     No module is wrapped, so no parameter changes its name, and afterwards the model is as it was.
     """
-    blocks = [find_module(model, path, "recomputed as a whole") for path in paths]
-    before = [vars(block).get("forward") for block in blocks]
-    for block in blocks:
-        block.forward = _rerun(block, block.forward)
+    blocks = {path: find_module(model, path, "recomputed as a whole") for path in paths}
+    before = [vars(block).get("forward") for block in blocks.values()]
+    for (path, block), forward in zip(blocks.items(), before, strict=True):
+        # a method, for a copy of the model that is made meanwhile shall run itself
+        block.forward = MethodType(_rerun(path, forward), block)
     try:
         yield
     finally:
-        for block, forward in zip(blocks, before, strict=True):
+        for block, forward in zip(blocks.values(), before, strict=True):
             if forward is None:
                 del block.forward
             else:
                 block.forward = forward
 
 
-def _rerun(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _buffers_aside(block)
+def _rerun(path: str, replaced: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return the forward of a module under torch's checkpoint; `replaced` is what ran in place of its own."""
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        given = _Given((args, kwargs))
+    def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        given, buffers = _Given(path, (args, kwargs)), _Buffers(block)
 
         def again(*_: Tensor) -> Any:
             args, kwargs = given.take()
-            return forward(*args, **kwargs)
+            return (
+                type(block).forward(block, *args, **kwargs) if replaced is None else replaced(*args, **kwargs)
+            )
+
+        def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+            return nullcontext(), buffers.aside()
 
         # Torch looks at what it is given for the devices whose random numbers and autocast it has to remember.
-        devices = {each.device: each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        empty = [each.new_empty(0) for each in devices.values()]
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        devices = {each.device: each for each in tensors or block.parameters()}
+        empty = [each.detach().new_empty(0) for each in devices.values()]
         return checkpoint(again, *empty, use_reentrant=False, preserve_rng_state=True, context_fn=contexts)
 
     return run
@@ -56,19 +65,26 @@ def _rerun(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
 class _Given:
     """What goes into a block: there as it is for the first run, and for the second as autograd has saved it.
 
-    Saved, and not just held: so the hooks that decide what becomes of saved tensors decide about these, too.
+    Saved, and not just held: so the hooks that decide what becomes of saved tensors decide about these, too. What has
+    no gradient cannot be saved and is held; where the block changes it in place, a second run would begin with that.
     """
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, path: str, tree: Any) -> None:
         # lists and dicts of its own: one that the caller fills up further would be another input the second time
         self._first: Any = tree_map(lambda each: each, tree)
         self._kept: Any = tree_map(_keep, tree)
+        self._path = path
+        held = [each for each in tree_leaves(self._kept) if isinstance(each, Tensor)]
+        self._held = [(each, each._version) for each in held]
 
     def take(self) -> Any:
         """Return it; the first time what was given, and nothing of that is held any longer."""
         if self._first is not None:
             first, self._first = self._first, None
             return first
+        for tensor, version in self._held:
+            if tensor._version != version:
+                raise changed(self._path, version, tensor._version)
         return tree_map(lambda each: each.take() if isinstance(each, _Kept) else each, self._kept)
 
 
@@ -101,17 +117,39 @@ def _keep(each: Any) -> Any:
     return _Kept(each) if is_saved else each
 
 
-@contextmanager
-def _buffers_aside(block: nn.Module) -> Iterator[None]:
-    """Give the second run copies of all buffers: batch norm would else count the batch twice.
+class _Buffers:
+    """The buffers of a block as they were before its first run.
 
-    Not put back by copying: that would count as a change in place of a buffer that autograd has saved.
+    Batch norm writes its own in training and does not read them: those are not copied beforehand.
     """
-    held = [(module, name, buffer) for module in block.modules() for name, buffer in module._buffers.items()]
-    for module, name, buffer in held:
-        module._buffers[name] = None if buffer is None else buffer.detach().clone()
-    try:
-        yield
-    finally:
+
+    def __init__(self, block: nn.Module) -> None:
+        self._block = block
+        self._read = {
+            id(buffer): (buffer, buffer.detach().clone())
+            for module in block.modules()
+            if not isinstance(module, _BatchNorm)
+            for buffer in module._buffers.values()
+            if buffer is not None
+        }
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Give the second run copies of all buffers: batch norm would else count the batch twice.
+
+        Not put back by copying: that would count as a change in place of a buffer that autograd has saved.
+        """
+        held = [
+            (each, name, buffer) for each in self._block.modules() for name, buffer in each._buffers.items()
+        ]
         for module, name, buffer in held:
-            module._buffers[name] = buffer
+            module._buffers[name] = None if buffer is None else self._as_before(buffer)
+        try:
+            yield
+        finally:
+            for module, name, buffer in held:
+                module._buffers[name] = buffer
+
+    def _as_before(self, buffer: Tensor) -> Tensor:
+        known = self._read.get(id(buffer))
+        return buffer.detach().clone() if known is None else known[1].clone()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from outsize.strategies.recipes import Normed, Recipe, Source, fuses
-from outsize.strategies.values import Kept, Slot, Value
+from outsize.strategies.values import Kept, Signal, Slot, Value
 
 _aten = torch.ops.aten
 _MARK = "outsize"  # among what a node of the graph lets others note on it
@@ -212,6 +212,8 @@ def _parameter(parameter: Tensor) -> Kept:
 
 def _saved(held: Any) -> Source | None:
     """Return what our own hook gave to autograd for a tensor."""
+    if type(held) is Signal:
+        held = held.held
     if type(held) is Kept:
         return Source(held, None)
     return Source(held.value, held.geometry) if type(held) is Slot else None

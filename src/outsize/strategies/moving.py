@@ -14,10 +14,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from outsize.plan.plan import Swap
 from outsize.plan.step import Key
 from outsize.strategies.move import Mover, Schedule, Trip
-from outsize.strategies.packing import Packing, Signal, unpack
+from outsize.strategies.packing import Packing, unpack
 from outsize.strategies.pinned import PinnedPool
 from outsize.strategies.traffic import Counters
-from outsize.strategies.values import Kept, Slot, Value, send
+from outsize.strategies.values import Kept, Signal, Slot, Value, send
 
 
 class Shuttle:
@@ -36,7 +36,8 @@ class Shuttle:
         if self._mover is None:
             pool = PinnedPool(self._device, self._swap.pinned_bytes, tell=self._tell)
             self._mover = Mover(self._device, self._times, pool)
-            weakref.finalize(self, self._mover.close)  # also where nobody closes it
+            # also where nobody closes it; not at the end of the process, when the driver may be gone
+            weakref.finalize(self, self._mover.close).atexit = False
         trip = self._mover.begin_forward()
         moving = _Moving(packing, trip, self._moves, self._times.fetch.keys())
         try:

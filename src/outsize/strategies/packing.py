@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, UntypedStorage, nn
@@ -13,8 +13,17 @@ from torch import Tensor, UntypedStorage, nn
 from outsize.measure.where import Where
 from outsize.plan.step import Key
 from outsize.strategies.lineage import alike, is_saved_by_its_maker, known, note, read
-from outsize.strategies.move import Trip
-from outsize.strategies.values import Kept, Slot, Use, Value, changed, geometry_of, leaves_of, sites_of
+from outsize.strategies.values import (
+    Kept,
+    Signal,
+    Slot,
+    Use,
+    Value,
+    changed,
+    geometry_of,
+    leaves_of,
+    sites_of,
+)
 from outsize.strategies.watch import Site, Watch
 
 _DEEPEST_OPS = 64  # in a row; a residual stream could else be followed back to the first layer
@@ -62,14 +71,6 @@ def unpack(held: Slot | Kept | Signal) -> Tensor:
         held.pending = False
         value.done()
     return tensor if held.geometry is None else tensor.as_strided(*held.geometry)
-
-
-class Signal(NamedTuple):
-    """What autograd holds in place of a tensor whose use is the sign to fetch others."""
-
-    held: Slot | Kept
-    key: Key
-    trip: Trip
 
 
 class Names:

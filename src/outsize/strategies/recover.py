@@ -16,7 +16,8 @@ from outsize.strategies.step import Step, Terms
 
 _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_CPU_SAYS = "can't allocate memory"  # an error without a class of its own
+# errors without a class of their own: of the CPU, and of libraries that take memory besides torch
+_SAID = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
 def _wanted_bytes(error: RuntimeError, device: torch.device) -> int | None:
     """Return what was held and asked for; None where the error is another one."""
     text = str(error)
-    if not isinstance(error, torch.OutOfMemoryError) and _CPU_SAYS not in text:
+    if not isinstance(error, torch.OutOfMemoryError) and not any(each in text for each in _SAID):
         return None
     asked = _ASKED.search(text)
     if device.type != "cuda" or asked is None:

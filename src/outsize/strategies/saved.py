@@ -26,6 +26,7 @@ __all__ = ["Fate", "SavedStats", "SavedTensors", "recomputable"]
 
 # What so many forwards do otherwise than planned or than learnt, others will do, too: what a plan names and no forward
 # saves is no longer waited for, and where the graph tells too little again and again all are watched.
+_WATCHED_AGAIN = 200  # forwards after which one is watched as a whole again
 _PATIENCE = 3
 
 
@@ -51,8 +52,9 @@ class SavedTensors:
 
     The first forward is watched, operation by operation. Where autograd's own graph tells the same about all tensors
     that are made again, the next ones are not: what the graph tells is true of each step by itself, and what it does
-    not tell in a step is kept in that step, and the next one is watched again. Changes that pass autograd by
-    (`.data`, numpy) are seen by the watch alone.
+    not tell in a step is kept in that step, and the next one is watched again. Changes that pass autograd by (`.data`,
+    numpy, in place under no_grad) are seen by the watch alone: a model that begins to make such changes in the middle
+    of a training is found out only when it is watched again, as it is now and then.
     """
 
     def __init__(
@@ -73,7 +75,8 @@ class SavedTensors:
         self._sites: frozenset[Site] = frozenset()
         self._places: frozenset[tuple[str, int]] = frozenset()
         self._num_watched = 0
-        self._num_missed = 0  # forwards that kept what they should not have
+        self._num_missed = 0  # forwards in a row that kept what they should not have
+        self._num_read = 0  # forwards that were not watched as a whole
         self.stats: SavedStats | None = None  # of the latest forward that went through
 
     def __enter__(self) -> SavedTensors:
@@ -132,9 +135,10 @@ class SavedTensors:
                 packing = Packing(names, self._where, self._recompute, versions, watch)
                 with self._where.only_in(watch, self._places), self._hooks(packing):
                     yield
-        if packing.missed:
+        self._num_missed = self._num_missed + 1 if packing.missed else 0
+        self._num_read += 1
+        if packing.missed or (self._recompute and self._num_read % _WATCHED_AGAIN == 0):
             self._versions = None
-            self._num_missed += 1
         self.stats = packing.stats()
 
 

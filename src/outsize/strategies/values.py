@@ -11,7 +11,8 @@ from torch import Tensor
 from outsize.errors import ModelError, explain
 
 if TYPE_CHECKING:
-    from outsize.strategies.move import Moved
+    from outsize.plan.step import Key
+    from outsize.strategies.move import Moved, Trip
     from outsize.strategies.recipes import Normed, Recipe
 
 Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, stride, offset in the storage
@@ -200,6 +201,14 @@ class Slot:
         if type(value) is Value:
             value.num_pending += 1
             value.last_pack = pack
+
+
+class Signal(NamedTuple):
+    """What autograd holds in place of a tensor whose use is the sign to fetch others."""
+
+    held: Slot | Kept
+    key: Key
+    trip: Trip
 
 
 def geometry_of(tensor: Tensor) -> Geometry:

@@ -66,7 +66,8 @@ def within(
     clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=device.type == "cuda")
 
     def blocks_of(paths: tuple[str, ...]) -> StepFacts:
-        return _facts(model, example, _with_blocks(loss or _sum_of_outputs, paths), optimizer, bf16=bf16)[0]
+        again = _with_blocks(loss or _sum_of_outputs, paths)
+        return _traced(model, example, again, optimizer, bf16=bf16)
 
     found = choose_recompute(
         facts,
@@ -140,10 +141,8 @@ def _facts(
     bf16: bool,
 ) -> tuple[StepFacts, str | None]:
     if isinstance(example, Tensor):
-        device: Literal["cuda", "cpu"] = "cuda" if example.device.type == "cuda" else "cpu"
         try:
-            shape = tuple(example.shape)
-            return trace_step(model, shape, loss=loss, optimizer=optimizer, bf16=bf16, device=device), None
+            return _traced(model, example, loss, optimizer, bf16=bf16), None
         except TraceError as error:
             reason = str(error)
     else:
@@ -161,6 +160,18 @@ def _facts(
         return facts, reason
     kept = Storage(len(facts.storages), state_bytes(model, optimizer), -1, len(facts.ops), "optimizer")
     return replace(facts, storages=(*facts.storages, kept)), reason
+
+
+def _traced(
+    model: nn.Module,
+    example: Tensor,
+    loss: Loss,
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None,
+    *,
+    bf16: bool,
+) -> StepFacts:
+    device: Literal["cuda", "cpu"] = "cuda" if example.device.type == "cuda" else "cpu"
+    return trace_step(model, tuple(example.shape), loss=loss, optimizer=optimizer, bf16=bf16, device=device)
 
 
 def _with_blocks(loss: Loss, paths: tuple[str, ...]) -> Loss:
