@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outsize.plan import recompute
 from outsize.plan.choice import NEAR_PACKS, Choice, Ground, Item
-from outsize.plan.cost import NOTHING, Changed, StepCost
+from outsize.plan.cost import Changed, StepCost
 from outsize.plan.mix import merged
 from outsize.plan.recompute import find_recipes
 from outsize.plan.step import StepFacts
@@ -20,7 +20,7 @@ from outsize.plan.swap import Movable, find_points
 
 def _parts(facts: StepFacts) -> tuple[StepCost, Choice, list[Item]]:
     cost = StepCost(facts)
-    choice = Choice(Ground(cost, NOTHING))
+    choice = Choice(Ground(cost))
     return cost, choice, [*find_points(cost, least_bytes=1).movable, *find_recipes(cost, lambda op: 1e-3)]
 
 
@@ -119,4 +119,4 @@ def test_a_chain_of_recipes_runs_when_its_end_is_asked_for(
     for recipe in taken:
         asked = next(places[each.storage] for each in taken if each.back == made[recipe.storage])
         assert asked - places[recipe.storage] <= NEAR_PACKS
-    assert sum(choice.extra_seconds({}).values()) == pytest.approx(sum(each.cost_s for each in taken))
+    assert sum(choice.extra_seconds().values()) == pytest.approx(sum(each.cost_s for each in taken))

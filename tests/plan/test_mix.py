@@ -7,10 +7,8 @@ from collections.abc import Callable
 import pytest
 from tests.plan.lines import line, op_s
 
-from outsize.plan.blocks import Blocks, list_blocks
 from outsize.plan.cost import StepCost
 from outsize.plan.mix import mix
-from outsize.plan.mixes import best_mix
 from outsize.plan.recompute import find_recipes
 from outsize.plan.step import StepFacts, StepOp
 from outsize.plan.timeline import Link
@@ -90,28 +88,3 @@ def test_where_nothing_fits_a_low_peak_is_told(chain: Callable[..., StepFacts]) 
     cost = _step(chain)
     found = mix(cost, find_recipes(cost, _seconds), _seconds, FAST, 1)
     assert 1 < found.peak_bytes == cost.peak_bytes(found.changed) < 0.4 * cost.peak_bytes()
-
-
-def test_what_goes_into_blocks_is_moved(chain: Callable[..., StepFacts]) -> None:
-    cost = _step(chain, num_layers=16)
-    blocks = next(each for each in list_blocks(cost, _seconds) if "block1" in each.paths)
-    alone = cost.peak_bytes(blocks.changed)
-    found = mix(cost, find_recipes(cost, _seconds), _seconds, FAST, 0.8 * alone, blocks)
-    assert found.swap is not None
-    assert {each.key for each in found.swap.moved} <= {(path, 0, 0) for path in blocks.paths}
-    assert cost.peak_bytes(found.changed) <= found.peak_bytes <= 0.8 * alone
-    assert found.extra_s == pytest.approx(blocks.cost_s, abs=1e-4)  # the link takes next to no time
-
-
-def test_blocks_are_chosen_one_by_one(chain: Callable[..., StepFacts]) -> None:
-    cost = _step(chain, num_layers=16)
-    sets = list_blocks(cost, _seconds)
-    recipes, budget_bytes = find_recipes(cost, _seconds), 0.42 * cost.peak_bytes()
-
-    def blocks_of(paths: object) -> Blocks:
-        return next((each for each in sets if each.paths == paths), Blocks((), sets[0].changed, 0.0))
-
-    best = best_mix(cost, recipes, _seconds, None, budget_bytes, sets, blocks_of)
-    every = [mix(cost, recipes, _seconds, None, budget_bytes, each) for each in (None, *sets)]
-    assert best.peak_bytes <= budget_bytes
-    assert best.extra_s == min(each.extra_s for each in every if each.peak_bytes <= budget_bytes)

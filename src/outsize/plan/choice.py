@@ -32,15 +32,14 @@ _Span = tuple[int, int, int]  # from operation, to before operation, bytes (more
 
 @dataclass(frozen=True)
 class Ground:
-    """A step with a set of blocks that are run again, before anything else is chosen."""
+    """A step before anything is chosen."""
 
     cost: StepCost
-    changed: Changed
 
     @cached_property
     def live_bytes(self) -> Bytes:
         """What is held during each operation."""
-        return np.array(self.cost.live_bytes(self.changed), np.int64)
+        return np.array(self.cost.live_bytes(), np.int64)
 
     def is_near(self, storage: int, op: int) -> bool:
         """Say whether a storage that is made before an operation of backward is kept for its own use."""
@@ -103,9 +102,9 @@ class Choice:
         anew = {storage: self._starts[storage] for storage in self.recipes}
         return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()})
 
-    def extra_seconds(self, before: Mapping[int, float]) -> dict[int, float]:
-        """Return the time of what is made again, by operation; `before` is there already."""
-        extra = dict(before)
+    def extra_seconds(self) -> dict[int, float]:
+        """Return the time of what is made again, by operation."""
+        extra: dict[int, float] = {}
         for storage, recipe in self.recipes.items():
             start = self._starts[storage]
             extra[start] = extra.get(start, 0.0) + recipe.cost_s
@@ -215,9 +214,7 @@ class Choice:
         """Return what an item that is not chosen changes in what is held, if these are there earlier."""
         start, size_bytes = earlier[item.storage], self._lives[item.storage].size_bytes
         spans = [(self._ground.away(item)[0], start, -size_bytes)]
-        if isinstance(item, Movable):
-            spans.append((*self._ground.changed.twice.get(item.storage, (0, 0)), size_bytes))
-        else:
+        if isinstance(item, Recipe):
             for source in item.held:
                 until = max([self._lives[source].dies, *self._held.get(source, ())])
                 spans.append((until, item.back + 1, self._lives[source].size_bytes))

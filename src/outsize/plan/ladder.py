@@ -207,14 +207,15 @@ def _recomputing(task: Task, part: _Part, cost: StepCost, budget_bytes: float) -
             part.inexact,
         )
         yield replace(rough, confirm=partial(_confirmed, task, part, rough, cost, blocks))
-    yield from _moving(task, part, cost, budget_bytes - waiting_bytes)
+    yield from _moving(task, part, cost, found, budget_bytes - waiting_bytes)
 
 
-def _moving(task: Task, part: _Part, cost: StepCost, room_bytes: float) -> Iterator[Way]:
+def _moving(
+    task: Task, part: _Part, cost: StepCost, recipes: Sequence[Recipe], room_bytes: float
+) -> Iterator[Way]:
     """Yield a step of which some tensors wait in host memory, and others are made again."""
     if task.link is None:
         return
-    recipes = find_recipes(cost, task.again_s or task.op_s)
     found = mix(cost, recipes, task.op_s, task.link, room_bytes)
     if found.swap is None:
         return  # a way that only makes tensors again is there already

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outsize.plan.blocks import Blocks
 from outsize.plan.choice import Choice, Ground, Item
-from outsize.plan.cost import NOTHING, Changed, StepCost
+from outsize.plan.cost import Changed, StepCost
 from outsize.plan.plan import Swap
 from outsize.plan.recompute import OpSeconds, Recipe
-from outsize.plan.swap import LEAST_BYTES, Movable, Points, find_points, rerun_seconds
+from outsize.plan.swap import LEAST_BYTES, Movable, Points, find_points
 from outsize.plan.timeline import Link, Timeline, beginnings, play
 
 # of a byte moved; 1: all of the time of its copy
@@ -36,10 +35,9 @@ class Mix:
     """What is made again and what is moved; where nothing keeps the budget, a way with a low peak."""
 
     recipes: tuple[Recipe, ...]
-    blocks: Blocks | None
     swap: Swap | None
     changed: Changed
-    extra_s: float  # over the plain step: recipes, blocks and waiting
+    extra_s: float  # over the plain step: recipes and waiting
     stall_s: float  # of it, waiting for copies
     peak_bytes: int
 
@@ -50,28 +48,25 @@ def mix(
     op_s: OpSeconds,
     link: Link | None,
     budget_bytes: float,
-    blocks: Blocks | None = None,
     *,
     quick: bool = False,
     least_bytes: int = LEAST_BYTES,
 ) -> Mix:
-    """Return the fastest way found that keeps the budget; `blocks` are run again in any case.
+    """Return the fastest way found that keeps the budget.
 
     What a recipe starts from may be moved, and is then needed when the recipe runs, or be made again itself. Without
-    a link nothing is moved; without recipes nothing but the blocks is made again. A quick answer is a few per cent
-    of the step worse.
+    a link nothing is moved; without recipes nothing is made again. A quick answer is a few per cent of the step worse.
     """
-    search = _Search(cost, recipes, op_s, link, blocks, budget_bytes, least_bytes=least_bytes)
+    search = _Search(cost, recipes, op_s, link, budget_bytes, least_bytes=least_bytes)
     best = search.first(_FEW_PRICES if quick else _PRICES)
     if best is None:
         best = search.lowest()
     elif not quick:
         best = search.improved(best)
     again = tuple(best.choice.recipes.values())
-    changed = merged(blocks.changed if blocks else NOTHING, best.choice.changed())
-    changed = merged(changed, Changed(twice=best.timeline.twice()))
+    changed = merged(best.choice.changed(), Changed(twice=best.timeline.twice()))
     swap = best.timeline.as_swap(search.points) if best.timeline.away else None
-    return Mix(again, blocks, swap, changed, best.extra_s, best.timeline.stall_s, best.timeline.peak_bytes)
+    return Mix(again, swap, changed, best.extra_s, best.timeline.stall_s, best.timeline.peak_bytes)
 
 
 def schedule(
@@ -81,10 +76,9 @@ def schedule(
     link: Link,
     budget_bytes: float,
     recipes: Sequence[Recipe] = (),
-    blocks: Blocks | None = None,
 ) -> tuple[Swap, Timeline] | None:
-    """Return when these storages leave and return, with these recipes and blocks; None: it cannot fit."""
-    search = _Search(cost, recipes, op_s, link, blocks, budget_bytes, least_bytes=0)
+    """Return when these storages leave and return, with these recipes; None: it cannot fit."""
+    search = _Search(cost, recipes, op_s, link, budget_bytes, least_bytes=0)
     choice = Choice(search.ground)
     items: list[Item] = [each for each in search.points.movable if each.storage in storages]
     for item in (*items, *recipes):
@@ -112,7 +106,7 @@ class _Timed:
 
 
 class _Search:
-    """A step with a set of blocks, and all that may be chosen in it."""
+    """A step, and all that may be chosen in it."""
 
     def __init__(
         self,
@@ -120,22 +114,19 @@ class _Search:
         recipes: Sequence[Recipe],
         op_s: OpSeconds,
         link: Link | None,
-        blocks: Blocks | None,
         budget_bytes: float,
         *,
         least_bytes: int = LEAST_BYTES,
     ) -> None:
-        found = find_points(cost, blocks, least_bytes)
+        found = find_points(cost, least_bytes)
         self.points: Points = found if link else replace(found, movable=())
         self._budget_bytes = budget_bytes
-        changed = blocks.changed if blocks else NOTHING
-        self.ground = Ground(cost, changed)
+        self.ground = Ground(cost)
         self._link = link or Link(1.0, 1.0)
         self._op_s = [op_s(op) for op in cost.facts.ops]
-        self._rerun_s = rerun_seconds(cost, blocks, op_s) if blocks else {}
         missing_bytes = int(self.ground.live_bytes.max(initial=0)) - budget_bytes
         worthwhile = [each for each in recipes if each.freed_bytes >= _LEAST_SHARE * missing_bytes]
-        self._items: list[Item] = [*self.points.movable, *_possible(worthwhile, changed)]
+        self._items: list[Item] = [*self.points.movable, *worthwhile]
         self._copy_s = self._copy_seconds()
         away = [self.ground.away(item) for item in self._items]
         self._away = np.array(away, np.int64).reshape(-1, 3).T  # from, to, bytes
@@ -145,7 +136,7 @@ class _Search:
 
         What is saved early and needed late has most of forward for its way out and most of backward for its way back.
         """
-        begins_s = beginnings(self._op_s, self._rerun_s)
+        begins_s = beginnings(self._op_s, {})
         turn_s, end_s = float(begins_s[self.points.turn]), float(begins_s[-1])
         found = {}
         for each in self.points.movable:
@@ -183,7 +174,7 @@ class _Search:
         """Try each decision the other way round for as long as that makes the step faster."""
         untried = 0
         for item in self._round_and_round(min(_MOST_TRIALS, _MOST_WORK // max(1, len(self._items)))):
-            if untried >= len(self._items) or best.extra_s <= sum(self._rerun_s.values()):
+            if untried >= len(self._items) or best.extra_s <= 0:
                 break
             untried += 1
             tried = self._flipped(best, item)
@@ -212,7 +203,7 @@ class _Search:
     def timed(self, choice: Choice, price: float = 1.0, budget_bytes: float | None = None) -> _Timed | None:
         """Return a choice played out; None where it does not keep the budget."""
         budget_bytes = self._budget_bytes if budget_bytes is None else budget_bytes
-        extra = choice.extra_seconds(self._rerun_s)
+        extra = choice.extra_seconds()
         moving, others = choice.on_the_way()
         played = play(self.points, beginnings(self._op_s, extra), others, moving, self._link, budget_bytes)
         if played is None:
@@ -263,11 +254,3 @@ def _in_the_way(chosen: Item, item: Item) -> bool:
     if isinstance(item, Recipe) and chosen.storage in item.held:
         return True
     return isinstance(chosen, Recipe) and item.storage in chosen.held
-
-
-def _possible(recipes: Sequence[Recipe], changed: Changed) -> Iterator[Recipe]:
-    """Yield the recipes that blocks leave alone."""
-    touched = {*changed.anew, *changed.twice}
-    for recipe in recipes:
-        if touched.isdisjoint((recipe.storage, *recipe.leaves)) and recipe.storage not in changed.held:
-            yield recipe

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from outsize.errors import ModelError, explain
 from outsize.plan.step import Key
 from outsize.strategies.pinned import Buffer, PinnedPool
 from outsize.strategies.streams import Mark, Streams, Way, open_streams
 from outsize.strategies.traffic import Counters, Tally
+from outsize.strategies.values import changed
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Moved:
             assert self._tensor is not None
             self._found = self._tensor._version
         if self._found != self._version:
-            raise ModelError(_complaint(self.key[0], self._version, self._found))
+            raise changed(self.key[0], self._version, self._found)
         if self._tensor is None:
             mover.settle()
             mover.tally.num_on_demand += 1
@@ -350,12 +350,3 @@ def _plain(tensor: Tensor, device: torch.device) -> bool:
     changed_when_read = tensor.is_conj() or tensor.is_neg() or tensor.is_quantized
     whole = num_bytes > 0 and num_bytes % tensor.dtype.itemsize == 0
     return type(tensor) is Tensor and tensor.device == device and whole and not changed_when_read
-
-
-def _complaint(module: str, saved: int, found: int) -> str:
-    return explain(
-        f"a tensor that backward of module '{module}' needs was changed in place after forward used it",
-        f"version {found} of the tensor",
-        f"version {saved}",
-        "replace the in-place operation by its plain form, or train without moving tensors to host memory",
-    )

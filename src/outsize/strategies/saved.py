@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from enum import Enum
 from types import TracebackType
 
 from torch import Tensor, nn
@@ -21,20 +20,13 @@ from outsize.strategies.switch import Switch
 from outsize.strategies.values import Kept, Value, leaves_of, without_history
 from outsize.strategies.watch import Site, Watch
 
-__all__ = ["Fate", "SavedStats", "SavedTensors", "recomputable"]
+__all__ = ["SavedStats", "SavedTensors", "recomputable"]
 
 
 # What so many forwards do otherwise than planned or than learnt, others will do, too: what a plan names and no forward
 # saves is no longer waited for, and where the graph tells too little again and again all are watched.
 _WATCHED_AGAIN = 200  # forwards after which one is watched as a whole again
 _PATIENCE = 3
-
-
-class Fate(Enum):
-    """What becomes of a saved tensor."""
-
-    KEEP = "keep"
-    RECOMPUTE = "recompute"
 
 
 class SavedTensors:
@@ -179,9 +171,9 @@ def recomputable(model: nn.Module, run: Callable[[], object], *, most_ops: int =
 
 def _worthwhile(listing: list[tuple[Key, Value | Kept]], names: Names, most_ops: int) -> frozenset[Key]:
     there = {id(value) for _, value in listing if value.recipe is None}
-    fates: dict[int, Fate] = {}
+    again: set[int] = set()
     for _, value in listing:
-        if value.recipe is None or id(value) in fates:
+        if value.recipe is None or id(value) in again or id(value) in there:
             continue
         leaves, num_ops = leaves_of(
             value, stop=lambda each: id(each) in there or names.is_weight(each.tensor)
@@ -189,9 +181,8 @@ def _worthwhile(listing: list[tuple[Key, Value | Kept]], names: Names, most_ops:
         extra_bytes = sum(leaf.size_bytes for leaf in leaves)
         lost = any(leaf.overwritten for leaf in leaves)
         if lost or num_ops > most_ops or extra_bytes >= value.size_bytes:
-            fates[id(value)] = Fate.KEEP
             there.add(id(value))
         else:
-            fates[id(value)] = Fate.RECOMPUTE
+            again.add(id(value))
             there.update(id(leaf) for leaf in leaves)
-    return frozenset(key for key, value in listing if fates.get(id(value)) is Fate.RECOMPUTE)
+    return frozenset(key for key, value in listing if id(value) in again)

@@ -243,7 +243,7 @@ def changed(module: str, saved: int, found: int) -> ModelError:
             f"a tensor that backward of module '{module}' needs was changed in place after forward used it",
             f"version {found} of the tensor",
             f"version {saved}",
-            "replace the in-place operation by its plain form, or train without recomputation",
+            "replace the in-place operation by its plain form, or give the training more memory, so that it is kept",
         )
     )
 
