@@ -1,9 +1,14 @@
 """Predicted against measured: the peak memory and the time of training steps and predictions, one row for each.
 
     python benchmarks/plan_error.py [--device cuda] [--quick] [--out FOLDER/NAME] [--seconds 300] [--cap-gib 64]
+    python benchmarks/plan_error.py --only eager --join FILE.json    # in parts, with the rows of an earlier run
+    python benchmarks/plan_error.py --foretell FILE    # anywhere: predictions need no GPU
+    python benchmarks/plan_error.py --foretold FILE    # on the GPU: measures what was predicted
 
 Four networks, three sizes, float32 (TF32 in convolutions, as torch has it) and bfloat16; ways: a plain training step,
-one that recomputes all cheap operations, one that recomputes blocks, and prediction. The prediction comes from shapes
+one that makes tensors again, one that runs blocks again, one that moves tensors to host memory as well (on a GPU), and
+prediction. Sizes are such that the GPU is busy: a step of a small window takes as long as the host needs to call its
+operations, which differs by half from one minute to the next on a shared machine. The prediction comes from shapes
 alone (measure/step.py, plan/cost.py); what is measured is the step that strategies/compose.py makes of the plan.
 
 Measured memory is torch.cuda.max_memory_allocated less what the process held before. On the CPU, with tiny networks,
@@ -19,6 +24,7 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import pickle
 import platform
 import sys
 import time
@@ -43,7 +49,7 @@ from plan_error_measured import (
     step_seconds,
 )
 from plan_error_predicted import Clocks, Way, predict, predict_compiled
-from plan_error_table import line, place_for, summary, write
+from plan_error_table import DOCS, line, place_for, rows_of, summary, write
 from torch import nn
 
 from outsize.errors import PlanError
@@ -67,8 +73,9 @@ class Held:
 NETWORKS = (
     Network("wider_resnet38"),
     Network("unet", {"width": 64}),
-    Network("smp:DeepLabV3Plus/resnet101"),
-    Network("smp:DeepLabV3Plus/resnet18"),
+    # Light for their number of operations: so many times the batch, or the host that calls them would be measured.
+    Network("smp:DeepLabV3Plus/resnet101", times=4),
+    Network("smp:DeepLabV3Plus/resnet18", times=4),
 )
 TINY = (Network("wider_resnet38", {"width": 4}), Network("unet", {"width": 8, "levels": 4}))
 TINY_MORE = (*TINY, Network("smp:DeepLabV3Plus/resnet18"))
@@ -77,7 +84,7 @@ TINY_MORE = (*TINY, Network("smp:DeepLabV3Plus/resnet18"))
 def cases(device: str, *, quick: bool) -> Iterator[Case]:
     """Yield what is compared: sizes of one network in one precision follow each other, for hosts change with time."""
     networks: tuple[Network, ...] = NETWORKS
-    trained, predicted = [(512, 4), (800, 2), (256, 4)], [1024, 2048, 512]
+    trained, predicted = [(800, 4), (1024, 4), (512, 8)], [2048, 3072, 1024]
     if device == "cpu":
         networks = TINY if quick else TINY_MORE
         trained, predicted = [(64, 2), (96, 2)], [128, 160]
@@ -86,14 +93,17 @@ def cases(device: str, *, quick: bool) -> Iterator[Case]:
             # quick: one size, and a second one of the second network in one precision
             num_sizes = (2 if place and not bf16 else 1) if quick else len(trained)
             for side_px, batch in trained[:num_sizes]:
-                yield Case(network, side_px, batch, bf16, training=True)
+                yield Case(network, side_px, network.times * batch, bf16, training=True)
             for side_px in predicted[:num_sizes]:
-                yield Case(network, side_px, 1, bf16, training=False)
+                yield Case(network, side_px, network.times, bf16, training=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options = _options(arguments)
     device = torch.device(options.device)
+    if options.foretell is not None:
+        _foretell(options.foretell, quick=options.quick)
+        return []
     if device.type == "cuda":
         device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cudnn.benchmark = False
@@ -105,25 +115,54 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     about |= {"command": "python benchmarks/plan_error.py " + " ".join(arguments or sys.argv[1:])}
     about |= {"cap_gib": options.cap_gib}
     place = options.out or place_for(about["device"])
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = [row for each in options.join for row in rows_of(each)]
     start_s = time.perf_counter()
     end_s = start_s + options.seconds
     models: dict[str, nn.Module] = {}
-    listed = cases(device.type, quick=options.quick)
-    for (network, *_), group in itertools.groupby(
-        listed, lambda each: (each.network, each.bf16, each.training)
-    ):
-        if network.name not in models:
-            models[network.name] = _build(network)
-        chosen = [each for each in group if each.training or not options.compiled]
-        foretell = predict_compiled if options.compiled else partial(predict, clocks=clocks)
-        for row in _rows(models[network.name], chosen, foretell, clocks, device, end_s):
-            rows.append(row)
-            print(line(row), flush=True)
-            # after each, so that a run that is cut short leaves what it has seen
-            write(place, rows, {**about, "took_s": round(time.perf_counter() - start_s)})
+    foretold = None if options.foretold is None else pickle.loads(options.foretold.read_bytes())  # our own
+    for compiled in _kinds(options, device):
+        listed = cases(device.type, quick=options.quick)
+        for (network, *_), group in itertools.groupby(
+            listed, lambda each: (each.network, each.bf16, each.training)
+        ):
+            if network.name not in models:
+                models[network.name] = _build(network)
+            chosen = [each for each in group if each.training or not compiled]
+            foretell = predict_compiled if compiled else partial(predict, clock=clocks.catalogue)
+            foretell = foretell if foretold is None or compiled else partial(_recalled, foretold)
+            for row in _rows(models[network.name], chosen, foretell, clocks, device, end_s):
+                rows.append(row)
+                print(line(row), flush=True)
+                # after each, so that a run that is cut short leaves what it has seen
+                write(place, rows, {**about, "took_s": round(time.perf_counter() - start_s)})
+    if options.out is None and device.type == "cuda":
+        write(DOCS, rows, about, with_json=False)
     print("\n".join(summary(rows)))
     return rows
+
+
+def _kinds(options: argparse.Namespace, device: torch.device) -> list[bool]:
+    """Return which steps are run: not compiled, compiled."""
+    if options.only is not None:
+        return [options.only == "compiled"]
+    return [False, True] if device.type == "cuda" and not options.quick else [False]
+
+
+def _foretell(place: Path, *, quick: bool) -> None:
+    """Predict all cases for the GPU of the catalogue, and write them down for a machine that has one."""
+    clock = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
+    found: dict[str, list[Way]] = {}
+    models: dict[str, nn.Module] = {}
+    for case in cases("cuda", quick=quick):
+        model = models.setdefault(case.network.name, _build(case.network))
+        start_s = time.perf_counter()
+        found[str(case)] = predict(model, case, clock=clock, device=torch.device("cuda"))
+        print(f"{_name(case, 'all')} in {time.perf_counter() - start_s:.1f} s", flush=True)
+    place.write_bytes(pickle.dumps(found))
+
+
+def _recalled(foretold: dict[str, list[Way]], _: nn.Module, case: Case, **__: Any) -> list[Way]:
+    return foretold[str(case)]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -131,14 +170,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
-        "--compiled", action="store_true", help="compiled steps alone: each takes a minute or two"
+        "--only", choices=("eager", "compiled"), help="compiled steps take a minute or two each"
     )
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="rows of earlier runs, as JSON")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--cap-gib", type=float, default=64.0)
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--foretell", type=Path, default=None, help="predict only, and write it here")
+    parser.add_argument("--foretold", type=Path, default=None, help="measure what was predicted there")
     options = parser.parse_args(arguments)
-    if options.compiled and options.device == "cpu":
-        parser.error("--compiled needs a GPU: to count memory on a CPU each operation has to be seen")
+    if options.only == "compiled" and options.device == "cpu":
+        parser.error("compiled steps need a GPU: to count memory on a CPU each operation has to be seen")
     return options
 
 

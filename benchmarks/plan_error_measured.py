@@ -41,6 +41,7 @@ class Network:
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+    times: int = 1  # the batch of others
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,19 @@ from torch import Tensor, nn
 from outsize.measure.step import trace_step
 from outsize.plan.blocks import list_blocks
 from outsize.plan.cost import NOTHING, Changed, StepCost
-from outsize.plan.plan import Recompute
-from outsize.plan.recompute import changed_by, choose_recipes, find_recipes
+from outsize.plan.fuse import find_fusible
+from outsize.plan.mix import mix
+from outsize.plan.plan import Fuse, Recompute
+from outsize.plan.recompute import find_recipes
 from outsize.plan.step import StepOp
-from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, Clock, host_calls, together
+from outsize.plan.timeline import Link
+from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, Clock, host_calls, together
 from outsize.strategies.blocks import checkpointed
+from outsize.strategies.fusing import can_be_fused, fused_layers
 from outsize.tasks.segment import loss_on_shapes
+
+# Share of what a step holds besides weights and optimizer that these ways may take.
+SHARES = {"recompute": 0.6, "swap": 0.45}
 
 
 @dataclass(frozen=True)
@@ -31,13 +38,14 @@ class Way:
     ops: tuple[StepOp, ...]
     again: tuple[StepOp, ...] = ()  # run a second time, to make what was not kept
     by_recipes: bool = False  # those: one by one, with what norms found out kept
+    stall_s: float = 0.0  # waiting for copies
     num_calls: float = 0.0  # that the host spends besides operations
     time_share: float = 1.0  # of all that; below 1 where compiled code is faster
 
     def seconds(self, clock: Clock) -> float:
         """Return the predicted time."""
         again_s = clock.again_s if self.by_recipes else clock.op_s
-        device_s = sum(map(clock.op_s, self.ops)) + sum(map(again_s, self.again))
+        device_s = sum(map(clock.op_s, self.ops)) + sum(map(again_s, self.again)) + self.stall_s
         num_calls = self.num_calls + sum(map(host_calls, (*self.ops, *self.again)))
         plain_s = together(device_s, num_calls * clock.rates.host_op_s, overlaps=clock.overlaps)
         return self.time_share * plain_s
@@ -56,7 +64,7 @@ class Clocks:
 
 
 def predict_compiled(model: nn.Module, case: Case, *, device: torch.device) -> list[Way]:
-    cost = _traced(model, case, device)
+    cost = _traced(model, case, device, None)
     num_px = case.batch * case.side_px**2
     ways = []
     for name, each in try_compiled(model, case, cost.facts, device).items():
@@ -66,56 +74,79 @@ def predict_compiled(model: nn.Module, case: Case, *, device: torch.device) -> l
     return ways
 
 
-def _traced(model: nn.Module, case: Case, device: torch.device) -> StepCost:
-    kind: Literal["cuda", "cpu"] = "cuda" if device.type == "cuda" else "cpu"
-    shape = (case.batch, BANDS, case.side_px, case.side_px)
-    loss = loss_on_shapes(LOSS) if case.training else None
-    return StepCost(trace_step(model, shape, loss=loss, optimizer=ADAMW, bf16=case.bf16, device=kind))
-
-
-def predict(model: nn.Module, case: Case, *, clocks: Clocks, device: torch.device) -> list[Way]:
-    kind: Literal["cuda", "cpu"] = "cuda" if device.type == "cuda" else "cpu"
-    shape = (case.batch, BANDS, case.side_px, case.side_px)
-    cost = _traced(model, case, device)
-    facts, clock = cost.facts, clocks.catalogue
+def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device) -> list[Way]:
+    """Predict a case as it is, with tensors made again, with blocks run again, and on a GPU with tensors moved."""
+    fuse = _fuse(model, case, device)
+    cost = _traced(model, case, device, fuse)
     if not case.training:
-        return [Way("predict", {}, _parts(cost, NOTHING), facts.ops)]
-    recipes = choose_recipes(cost, find_recipes(cost, clock.again_s), 0)
-    keys = tuple(key for recipe in recipes for key in recipe.keys)
-    ways = [
-        Way("plain", {}, _parts(cost, NOTHING), facts.ops),
-        Way(
-            "recompute",
-            {"recompute": Recompute(saved=keys)},
-            _parts(cost, changed_by(recipes)),
-            facts.ops,
-            again=tuple(op for recipe in recipes for op in recipe.ops),
-            by_recipes=True,
-            num_calls=REMADE_CALLS * len(recipes),
-        ),
-    ]
+        return [Way("predict", {}, _parts(cost, NOTHING), cost.facts.ops)]
+    base = {"fuse": fuse}
+    ways = [Way("plain", base, _parts(cost, NOTHING), cost.facts.ops), _mixed("recompute", cost, clock, base)]
     sets = list_blocks(cost, clock.op_s)
     if sets:
         blocks = min(sets, key=lambda each: cost.peak_bytes(each.changed))
         inside = tuple(f"{path}." for path in blocks.paths)
-
-        def again(model: nn.Module, images: Tensor) -> Tensor:
-            with checkpointed(model, blocks.paths):
-                return loss_on_shapes(LOSS)(model, images)
-
         # as the planner does: chosen by an estimate, then followed once more as it will run
-        rerun = trace_step(model, shape, loss=again, optimizer=ADAMW, bf16=case.bf16, device=kind)
-        ways.append(
-            Way(
-                "blocks",
-                {"recompute": Recompute(blocks=blocks.paths)},
-                _parts(StepCost(rerun), NOTHING),
-                rerun.ops,
-                num_calls=CHECKPOINTED_CALLS
-                * sum(f"{each.key[0]}.".startswith(inside) for each in facts.saved),
-            )
-        )
+        rerun = _traced(model, case, device, fuse, blocks.paths)
+        kept = sum(f"{each.key[0]}.".startswith(inside) for each in cost.facts.saved)
+        settings = {**base, "recompute": Recompute(blocks=blocks.paths)}
+        parts, num_calls = _parts(rerun, NOTHING), CHECKPOINTED_CALLS * kept
+        ways.append(Way("blocks", settings, parts, rerun.facts.ops, num_calls=num_calls))
+    if device.type == "cuda":
+        ways.append(_mixed("swap", cost, clock, base, Link.of(clock.rates)))
     return ways
+
+
+def _mixed(
+    name: str, cost: StepCost, clock: Clock, settings: dict[str, Any], link: Link | None = None
+) -> Way:
+    """Predict a step that is given a share of what it would hold: by what is made again, and what is moved."""
+    resident_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)
+    budget_bytes = resident_bytes + SHARES[name] * (cost.peak_bytes() - resident_bytes)
+    found = mix(cost, find_recipes(cost, clock.again_s), clock.op_s, link, budget_bytes)
+    num_moved = 0 if found.swap is None else len(found.swap.moved)
+    return Way(
+        name,
+        {**settings, "recompute": found.as_recompute(), "swap": found.swap},
+        _parts(cost, found.changed),
+        cost.facts.ops,
+        again=tuple(op for recipe in found.recipes for op in recipe.ops),
+        by_recipes=True,
+        stall_s=found.stall_s,
+        num_calls=REMADE_CALLS * len(found.recipes) + MOVED_CALLS * num_moved,
+    )
+
+
+def _fuse(model: nn.Module, case: Case, device: torch.device) -> Fuse | None:
+    """Return the layers that a training on a GPU fuses, as the planner finds them."""
+    if device.type != "cuda" or not case.training:
+        return None
+    named = dict(model.named_modules())
+    layers = {path for path, module in named.items() if can_be_fused(module)}
+    relus = {path for path, module in named.items() if type(module) is nn.ReLU}
+    return find_fusible(_traced(model, case, device, None).facts, layers, relus)
+
+
+def _traced(
+    model: nn.Module, case: Case, device: torch.device, fuse: Fuse | None, blocks: tuple[str, ...] = ()
+) -> StepCost:
+    kind: Literal["cuda", "cpu"] = "cuda" if device.type == "cuda" else "cpu"
+
+    def loss(model: nn.Module, images: Tensor) -> Tensor:
+        with checkpointed(model, blocks):
+            return loss_on_shapes(LOSS)(model, images)
+
+    return StepCost(
+        trace_step(
+            model,
+            (case.batch, BANDS, case.side_px, case.side_px),
+            loss=loss if case.training else None,
+            optimizer=ADAMW,
+            bf16=case.bf16,
+            device=kind,
+            around=None if fuse is None else lambda twin: fused_layers(twin, fuse)(),
+        )
+    )
 
 
 def _parts(cost: StepCost, changed: Changed) -> Parts:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+DOCS = Path(__file__).parent.parent / "docs" / "plan-error"
+
 
 def line(row: dict[str, Any]) -> str:
     """Say one row in one line."""
@@ -55,11 +57,21 @@ def place_for(device: str) -> Path:
     return Path(__file__).parent / "results" / f"{datetime.date.today().isoformat()}-{words}-plan-error"
 
 
-def write(place: Path, rows: Sequence[dict[str, Any]], about: dict[str, Any]) -> None:
+def rows_of(place: Path) -> list[dict[str, Any]]:
+    """Return the rows of an earlier run that were reached."""
+    tree: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    return [row for row in tree["rows"] if "failed" not in row]
+
+
+def write(
+    place: Path, rows: Sequence[dict[str, Any]], about: dict[str, Any], *, with_json: bool = True
+) -> None:
     """Write all rows, for programs and for people."""
     place.parent.mkdir(parents=True, exist_ok=True)
     tree = {"about": about, "rows": list(rows)}
-    place.with_name(f"{place.name}.json").write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+    if with_json:
+        text = json.dumps(tree, indent=1) + "\n"
+        place.with_name(f"{place.name}.json").write_text(text, encoding="utf-8")
     head = "| model | px | batch | precision | way | predicted MiB | measured MiB | error |"
     head += " measured ms | catalogue | rates | profiled |"
     lines = ["# Predicted against measured memory and time", "", *summary(rows), "", head, "|" + "---|" * 12]

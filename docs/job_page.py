@@ -6,7 +6,7 @@ python docs/job_page.py > docs/job.md
 from __future__ import annotations
 
 import typing
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -29,7 +29,7 @@ _UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2),
 def page() -> str:
     """Return the whole page."""
     parts = [_ABOVE, _table("Top level", Job, "Before the first section.")]
-    for name in ("data", "model", "train", "predict", "limits"):
+    for name in ("data", "model", "train", "predict", "limits", "published"):
         section = Job.model_fields[name].annotation
         assert isinstance(section, type)
         parts.append(_table(f"[{name}]", section, section.__doc__ or ""))
@@ -60,11 +60,15 @@ def _kind(annotation: Any) -> str:
     if type(None) in arguments:
         return _kind(next(each for each in arguments if each is not type(None)))
     if origin is tuple:
-        inner = arguments[0]
+        inner = (
+            typing.get_args(arguments[0])[0] if typing.get_origin(arguments[0]) is Annotated else arguments[0]
+        )
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             return "tables, see below"
         if typing.get_origin(inner) is Literal:
             return "some of " + _kind(inner)
+        if inner is int and len(arguments) == 2:
+            return "number or list"
         return 'three numbers or "#rrggbb"' if len(arguments) == 3 else "text or list"
     return _PLAIN[origin or annotation]
 

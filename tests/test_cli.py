@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -187,3 +188,19 @@ def test_an_interrupted_verb_exits_130(
 def test_no_run_at_a_place_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _main(monkeypatch, "info", str(tmp_path)) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("said", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_gpu_memory_may_grow_unless_somebody_said_otherwise(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(said, "max_split_size_mb:64")
+    cli._let_memory_grow()
+    assert os.environ.get(said) == "max_split_size_mb:64"
+    assert said == "PYTORCH_ALLOC_CONF" or "PYTORCH_ALLOC_CONF" not in os.environ
+    monkeypatch.delenv(said)
+    cli._let_memory_grow()
+    assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF")

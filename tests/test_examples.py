@@ -12,11 +12,20 @@ from numpy.typing import NDArray
 from PIL import Image
 from pyproj import Transformer
 from rasterio.transform import from_origin
+from tests.miniatures import (
+    blobs,
+    colours,
+    draw_camvid_colours,
+    draw_camvid_index,
+    draw_cityscapes,
+    draw_taco,
+)
 
 from outsize.commands.check import check
 from outsize.commands.evaluate import evaluate
 from outsize.commands.predict import predict
 from outsize.commands.train import train
+from outsize.job import load_job
 from outsize.progress import Reporter
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -29,31 +38,14 @@ _SHORT = (
 )
 
 
-def _blobs(height: int, width: int, num_classes: int, seed: int) -> NDArray[np.uint8]:
-    """Draw rectangles of classes over class 0."""
-    rng = np.random.default_rng(seed)
-    labels = np.zeros((height, width), np.uint8)
-    for number in range(6 * num_classes):
-        row, col = int(rng.integers(height - 24)), int(rng.integers(width - 24))
-        labels[row : row + 20, col : col + 20] = number % num_classes
-    return labels
-
-
-def _colours(labels: NDArray[np.uint8], num_bands: int) -> NDArray[np.uint8]:
-    rng = np.random.default_rng(1)
-    palette = rng.integers(30, 220, (256, num_bands))
-    noise = rng.integers(0, 30, (num_bands, *labels.shape))
-    return (np.moveaxis(palette[labels], -1, 0) + noise).astype(np.uint8)
-
-
 def _dubai(root: Path) -> None:
     for tile in range(1, 7):
         for folder in ("images", "labels"):
             (root / f"tile{tile}" / folder).mkdir(parents=True)
         for part in range(1, 3):
-            labels = _blobs(90 + tile, 100, 5, 10 * tile + part)
+            labels = blobs(90 + tile, 100, 5, 10 * tile + part)
             labels[0, 0] = 255
-            picture = np.moveaxis(_colours(labels, 3), 0, -1)
+            picture = np.moveaxis(colours(labels, 3), 0, -1)
             Image.fromarray(picture).save(root / f"tile{tile}/images/image_part_00{part}.jpg", quality=95)
             Image.fromarray(labels).save(root / f"tile{tile}/labels/image_part_00{part}.png")
 
@@ -85,8 +77,8 @@ def _rectangles(
 
 
 def _buildings(root: Path) -> None:
-    labels = _blobs(660, 660, 2, 3)
-    _write(root / "scene.tif", _colours(labels, 3), 0.5, "EPSG:3857")
+    labels = blobs(660, 660, 2, 3)
+    _write(root / "scene.tif", colours(labels, 3), 0.5, "EPSG:3857")
     _rectangles(root / "buildings.geojson", labels, 0.5, "EPSG:3857", {1: "building"})
 
 
@@ -94,8 +86,8 @@ def _sentinel2(root: Path) -> None:
     (root / "scenes").mkdir()
     names = {0: "water", 1: "forest", 2: "arable land", 3: "built-up"}
     for number in range(4):
-        labels = _blobs(160, 160, 4, number)
-        pixels = _colours(labels, 5)
+        labels = blobs(160, 160, 4, number)
+        pixels = colours(labels, 5)
         for band, name in zip(pixels, ("B02_10m", "B03_10m", "B04_10m", "B08_10m", "B11_20m"), strict=True):
             step = 2 if name.endswith("20m") else 1
             path = root / f"scenes/S{number}_{name}.tif"
@@ -106,8 +98,8 @@ def _sentinel2(root: Path) -> None:
 def _satellite(root: Path) -> None:
     (root / "scenes").mkdir()
     for number in range(4):
-        labels = _blobs(300, 320, 4, number)
-        _write(root / f"scenes/S{number}.tif", _colours(labels, 4), 0.5, "EPSG:32736")
+        labels = blobs(300, 320, 4, number)
+        _write(root / f"scenes/S{number}.tif", colours(labels, 4), 0.5, "EPSG:32736")
         with rasterio.open(root / f"scenes/S{number}.tif", "r+") as file:
             file.descriptions = ("blue", "green", "red", "nir")
         _write(root / f"scenes/S{number}_labels.tif", labels[None], 0.5, "EPSG:32736")
@@ -142,6 +134,70 @@ def test_example(name: str, draw: object, extra: tuple[str, ...], tmp_path: Path
     assert (plan["tiles"] is not None) == (name == "satellite")
 
 
+_SMALL = (
+    "train.epochs=1",
+    "train.samples_per_epoch=4",
+    "train.batch=2",
+    "train.tile_px=64",
+    "train.workers=1",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "draw", "extra"),
+    [
+        ("cityscapes-gscnn", draw_cityscapes, ("model.width=8",)),
+        ("cityscapes-gscnn", draw_cityscapes, ("model.width=8", "data.labels=gtCoarse")),
+        ("cityscapes-erfnet", draw_cityscapes, ("model.width=8",)),
+        ("camvid-deeplab", draw_camvid_colours, ("model.weights=none",)),
+        ("camvid-deeplab", draw_camvid_index, ("model.weights=none",)),
+        ("taco-gscnn", draw_taco, ("model.width=8",)),
+        ("taco-gscnn", draw_taco, ("model.width=8", "data.class_map=taco-10")),
+    ],
+)
+def test_example_of_a_dataset(name: str, draw: object, extra: tuple[str, ...], tmp_path: Path) -> None:
+    """Two steps on the layout in miniature, and the published result beside the run's own."""
+    assert callable(draw)
+    (tmp_path / "data").mkdir()
+    draw(tmp_path / "data")
+    job, run, quiet = _EXAMPLES / f"{name}.toml", tmp_path / "run", Reporter("quiet")
+    overrides = [*_SMALL, *extra, f"data.root={(tmp_path / 'data').as_posix()}", f"run={run.as_posix()}"]
+    if name == "cityscapes-erfnet":
+        phases = (
+            '[{name="encoder", epochs=1, output="encoder", trainable="encoder"}, {name="whole", epochs=1}]'
+        )
+        overrides.append(f"train.phases={phases}")
+    check(job, overrides=overrides, reporter=quiet)
+    train(job, overrides=overrides, device_name="cpu", mode="new", reporter=quiet)
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["step"] == (4 if "erfnet" in name else 2)
+    split = json.loads((run / "split.json").read_text())
+    scored = "test" if split["test"] else "val"
+    images = [Path(each["image"]) for each in split[scored]]
+    predict(run, images, out=None, overrides=(), device_name="cpu", reporter=quiet)
+    scores = evaluate(run, split=scored, reporter=quiet)
+    assert 0 <= scores["mean_iou"] <= 1
+    cited = load_job(job).published
+    assert (scores["published"] or {"scores": {}})["scores"] == cited.scores
+
+
+def test_what_examples_cite_has_the_names_of_scores() -> None:
+    for path in _EXAMPLES.glob("*.toml"):
+        job = load_job(path)
+        names = {each.name for each in job.data.classes}
+        assert set(job.published.classes) <= names
+        assert set(job.published.scores) <= {
+            *("mean_iou", "weighted_iou", "pixel_accuracy", "mean_accuracy", "mean_f1", "mean_bf")
+        }
+        assert {key for row in job.published.classes.values() for key in row} <= {
+            "iou",
+            "accuracy",
+            "bf",
+            "f1",
+        }
+
+
 def test_every_example_is_tried() -> None:
     names = {"dubai", "buildings", "sentinel2", "satellite"}
+    names |= {"cityscapes-gscnn", "cityscapes-erfnet", "camvid-deeplab", "taco-gscnn"}
     assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -229,16 +230,68 @@ def verify(run: RunPath, set_: Overrides = None, device: Device = "auto", quiet:
     command.verify(run, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))
 
 
+bench = typer.Typer(help="Measure a job run in several ways, side by side.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+@bench.command()
+def memory(
+    job: JobPath,
+    set_: Overrides = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder to write bench/ in; default: the run's.", readable=False),
+    ] = None,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            "--budgets", metavar="SHARES", help="Of what plain takes beyond the weights: 0.5,0.33,0.25."
+        ),
+    ] = None,
+    ways: Annotated[
+        str | None, typer.Option("--ways", metavar="NAMES", help="Such as checkpoint,ours; default: all.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of each way.")] = 8,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Measure peak memory against step time, for ours within budgets and for every other way."""
+    from outsize.commands import bench as command
+
+    command.memory(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        out=out,
+        budgets=budgets,
+        ways=ways,
+        rounds=rounds,
+        reporter=_reporter(quiet),
+    )
+
+
 def _reporter(quiet: bool) -> Reporter:
     if quiet:
         return Reporter("quiet")
     return Reporter("bar" if sys.stdout.isatty() else "json")
 
 
+def _let_memory_grow() -> None:
+    """Have torch's allocator put free memory of a GPU together again, unless somebody has said how it shall work.
+
+    By itself it keeps pieces of the sizes that were asked for. Within a tight limit, where tensors come and go in
+    another order than they were made, a tenth of the memory lay idle in pieces of the wrong size, and steps that fit
+    failed.
+    """
+    if not any(f"PYTORCH_{kind}ALLOC_CONF" in os.environ for kind in ("", "CUDA_", "HIP_")):
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
+
 def main() -> None:
     """Run the command line; a mistake of the user is one line and exit code 2."""
     # Pillow's remark on large pictures; what is too large is refused by an error of ours
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit", module="PIL.Image")
+    _let_memory_grow()
     try:
         app()
     except OutsizeError as error:

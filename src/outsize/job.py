@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from outsize.errors import JobError, explain
+from outsize.known.tables import filled_in
 from outsize.units import parse_bytes
 
 
@@ -29,7 +30,7 @@ def parse_colour(value: object) -> tuple[int, int, int]:
 
 
 def _as_tuple(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, str | int) else value
 
 
 def _as_bytes(value: object) -> int:
@@ -56,12 +57,14 @@ def _checked_loss(value: str) -> str:
     return value
 
 
-LOSS_NAMES = ("cross_entropy", "dice", "focal")
+LOSS_NAMES = ("cross_entropy", "dice", "focal", "gscnn")
 Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(gt=0)]
 LabelsName = Annotated[str, AfterValidator(_checked_name)]
 LossName = Annotated[str, AfterValidator(_checked_loss)]
 Colour = Annotated[tuple[int, int, int], BeforeValidator(parse_colour)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+LabelValue = Annotated[int, Field(ge=0, le=255)]
+LabelValues = Annotated[tuple[LabelValue, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 
 
 class _Section(BaseModel):
@@ -107,10 +110,12 @@ class SplitSection(_Section):
 class DataSection(_Section):
     """Where images and labels are and what they mean."""
 
-    format: Literal["scenes", "folders"] = Field(
-        "scenes", description="large rasters, or many pictures with masks"
+    format: Literal["scenes", "folders", "cityscapes", "camvid", "coco"] = Field(
+        "scenes", description="large rasters, many pictures with masks, or a dataset as it is distributed"
     )
-    root: str = Field("", description="folder that patterns begin at, seen from the job file")
+    root: str = Field(
+        "", description="folder that patterns begin at, or that holds the dataset, seen from the job file"
+    )
     images: Strings = Field(
         (), description="all images, shared out by data.split; or name train, val and test"
     )
@@ -120,7 +125,12 @@ class DataSection(_Section):
     split: SplitSection = SplitSection()
     labels: LabelsName = Field(
         "{stem}_labels.tif",
-        description="raster or vector file, seen from its image; or one vector file for all",
+        description="raster or vector file, seen from its image; or one vector file for all; "
+        "cityscapes: gtFine or gtCoarse; coco: the file, seen from the root",
+    )
+    class_map: str | None = Field(
+        None,
+        description="coco: published classes that categories are joined to: taco-1, -2, -3, -4, -10, -17, -60",
     )
     layer: str | None = Field(None, description="layer of vector labels; default: the only one")
     attribute: str | None = Field(None, description="attribute of vector labels that names the class")
@@ -131,13 +141,21 @@ class DataSection(_Section):
     stack: dict[str, str] = Field(
         {}, description="scenes of one file per band: band -> file, seen from the image"
     )
-    ignore_value: int = Field(255, ge=0, le=255, description="label value that is neither learnt nor scored")
+    shrink: int = Field(
+        1, ge=1, le=16, description="pixels of a picture, a side, that are read as one: 2 halves it"
+    )
+    ignore_value: LabelValues = Field((255,), description="label values that are neither learnt nor scored")
     bands: tuple[str, ...] = Field(
         (), description="bands in the order the model sees; named ones are found by name"
     )
     classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=2)
     max_bad_share: float = Field(0.0, ge=0, lt=1, description="share of corrupt pictures that are set aside")
     allow_references: bool = Field(False, description="read VRTs that point outside their folder")
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether the format knows by itself where below the root the images are."""
+        return self.format not in ("scenes", "folders")
 
 
 class ModelSection(BaseModel):
@@ -160,6 +178,10 @@ class Phase(_Section):
     epochs: int | None = Field(None, ge=1)
     lr: float | None = Field(None, gt=0)
     trainable: Strings = Field((), description="prefixes of parameter names; empty trains everything")
+    output: str | None = Field(
+        None,
+        description="what the model answers with, where it has several outputs; labels are reduced to its size",
+    )
 
 
 class TrainSection(_Section):
@@ -178,11 +200,13 @@ class TrainSection(_Section):
     power: float = Field(0.9, gt=0, description="of the polynomial schedule")
     step_epochs: int = Field(10, ge=1, description="of the step schedule: lr times step_factor every so many")
     step_factor: float = Field(0.1, gt=0, le=1)
-    loss: LossName = Field("cross_entropy", description="cross_entropy, dice, focal, or two joined by +")
+    loss: LossName = Field(
+        "cross_entropy", description="cross_entropy, dice, focal, or two joined by +; gscnn"
+    )
     class_weights: Literal["none", "median", "log"] = Field(
         "none", description="median frequency, or 1/ln(c+p)"
     )
-    augment: tuple[Literal["flip", "turn", "scale", "noise"], ...] = ("flip", "turn")
+    augment: tuple[Literal["flip", "turn", "scale", "noise", "jitter", "blur"], ...] = ("flip", "turn")
     rare_share: float = Field(0.0, ge=0, le=1, description="share of windows drawn where a rare class is")
     empty_share: float = Field(1.0, ge=0, le=1, description="largest share of windows with one class only")
     init: str | None = Field(
@@ -191,6 +215,9 @@ class TrainSection(_Section):
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on a GPU")
     compile: bool = Field(
         False, description="let the planner compile blocks where that is faster; compiling takes minutes"
+    )
+    fuse: bool = Field(
+        True, description="on a GPU, batch norm and ReLU as one operation: faster, last digits may differ"
     )
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
     checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
@@ -224,10 +251,23 @@ class LimitsSection(_Section):
     """What a plan must stay within."""
 
     gpu_memory: Bytes | None = Field(None, description="default: what the card has free")
-    host_memory: Bytes | None = Field(None, description="default: most of what the machine has free")
+    host_memory: Bytes | None = Field(
+        None,
+        description="of a CPU's step, or of what a GPU's moves to the host; default: most of what is free",
+    )
     tile_px: int | None = Field(None, ge=8, description="side of a core at prediction; default: planned")
     halo_px: int | None = Field(None, ge=0, description="default: derived from the model")
     allow_approximate: bool = False
+
+
+class PublishedSection(_Section):
+    """A published result of this job; `evaluate` prints it beside the run's own."""
+
+    source: str = Field("", description="where it was published")
+    scores: dict[str, float] = Field(
+        {}, description="scores of all, by the names in scores.json: mean_iou = 0.721"
+    )
+    classes: dict[str, dict[str, float]] = Field({}, description="scores of classes: sky = {iou = 0.908}")
 
 
 class Job(_Section):
@@ -236,11 +276,12 @@ class Job(_Section):
     task: Literal["segment"] = "segment"
     seed: int = Field(0, ge=0, lt=2**31)
     run: str = Field("", description="run folder; default: runs/NAME OF THE JOB FILE")
-    data: DataSection
+    data: Annotated[DataSection, BeforeValidator(filled_in)]  # what a dataset decides need not be said
     model: ModelSection = ModelSection()
     train: TrainSection = TrainSection()
     predict: PredictSection = PredictSection()
     limits: LimitsSection = LimitsSection()
+    published: PublishedSection = PublishedSection()
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
@@ -263,11 +304,11 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     job = check_job(tree, str(path))
     # the paths in a job that a run keeps of itself are absolute already, and stay as they are
     folder = path.parent.resolve() / job.data.root
-    data = job.data.model_copy(
-        update={
-            part: _anchored(getattr(job.data, part), folder) for part in ("images", "train", "val", "test")
-        }
-    )
+    parts = ("images", "train", "val", "test")
+    update: dict[str, Any] = {part: _anchored(getattr(job.data, part), folder) for part in parts}
+    if job.data.is_dataset:
+        update["root"] = str(folder)
+    data = job.data.model_copy(update=update)
     run = job.run or f"runs/{path.stem}"
     return job.model_copy(update={"data": data, "run": str(Path(run))})
 

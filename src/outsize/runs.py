@@ -110,6 +110,11 @@ class RunFolder:
         return self.path / "compare.json"
 
     @property
+    def bench(self) -> Path:
+        """Measurements and pictures of `bench`, one of each for every kind."""
+        return self.path / "bench"
+
+    @property
     def report(self) -> Path:
         """The page of `report`."""
         return self.path / "report.html"

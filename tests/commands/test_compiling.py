@@ -39,7 +39,7 @@ def _tried(job: Job, reporter: Reporter = _QUIET) -> tuple[compiling.Compiled, .
     where = Situation(look_at_machine(_CPU), find_machine("h200").rates, bf16=False, device=_CPU)
     step_of = planning._step_of(job, model, 3, where)
     random = torch.get_rng_state()
-    found = try_compiled(job, model, 3, _CPU, step_of, reporter, bf16=False)
+    found = try_compiled(job, model, 3, where, step_of, reporter)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(each.grad is None for each in model.parameters())
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pyogrio
 import pytest
 import rasterio
 import shapely
+import tomli_w
 from PIL import Image
 from rasterio.warp import transform_geom
+from scipy import ndimage
 
 from outsize.commands.evaluate import evaluate
 from outsize.commands.predict import predict
@@ -22,6 +25,15 @@ from outsize.progress import Reporter
 from outsize.runs import RunFolder
 
 QUIET = Reporter("quiet")
+
+
+class _Heard(Reporter):
+    """Keeps what was said last."""
+
+    text = ""
+
+    def say(self, event: str, text: str, **facts: object) -> None:
+        self.text = text
 
 
 @pytest.fixture
@@ -68,6 +80,57 @@ def test_scores_places_and_reliability(moved: RunFolder, scenes: Path) -> None:
     with Image.open(moved.path / place["picture"]) as strip:
         assert strip.size == (4 * 208 + 24, 160)
     assert json.loads(moved.scores.read_text())["test"] == result
+
+
+def test_outlines_are_scored(moved: RunFolder, scenes: Path) -> None:
+    result = evaluate(moved.path, split="test", reporter=QUIET)
+    classes, truth = _read(moved.predictions / "test-2.tif"), _read(scenes / "test-2_labels.tif")
+    known = (truth < 6) & (classes < 6)
+    tolerance_px = 0.0075 * np.hypot(*truth.shape)
+    expected = {}
+    for number, name in enumerate(result["classes"]):
+        masks = [(each == number) & known for each in (classes, truth)]
+        one, other = (mask & ~ndimage.binary_erosion(mask, border_value=1) for mask in masks)
+        if not one.any() and not other.any():
+            expected[name] = None
+            continue
+        shares = [
+            np.mean(ndimage.distance_transform_edt(~there)[here] <= tolerance_px)
+            if here.any() and there.any()
+            else 0.0
+            for here, there in ((one, other), (other, one))
+        ]
+        expected[name] = 2 * shares[0] * shares[1] / sum(shares) if sum(shares) else 0.0
+    found = {name: row["bf"] for name, row in result["classes"].items()}
+    assert found == {
+        name: value if value is None else pytest.approx(value, abs=1e-6) for name, value in expected.items()
+    }
+    assert result["mean_bf"] == pytest.approx(
+        np.mean([value for value in expected.values() if value is not None]), abs=1e-6
+    )
+    assert result["scenes"][0]["mean_bf"] == result["mean_bf"]
+    assert list(result["boundary"]["pixels"]) == ["2", "5", "9", "12"]
+    assert {name: row["num_scenes"] for name, row in result["classes"].items()} == {
+        name: int((known & (truth == number)).any()) for number, name in enumerate(result["classes"])
+    }
+
+
+def test_a_published_result_is_printed_beside(moved: RunFolder) -> None:
+    (name, *_) = evaluate(moved.path, split="test", reporter=QUIET)["classes"]
+    cited = '[published]\nsource = "slides"\nscores = {mean_iou = 0.66822, weighted_iou = 0.83346}\n'
+    cited += f"[published.classes.{name}]\niou = 0.90804\n"
+    job = tomllib.loads(moved.job.read_text())
+    job.pop("published", None)
+    moved.job.write_text(tomli_w.dumps(job) + cited)
+    heard = _Heard()
+    result = evaluate(moved.path, split="test", reporter=heard)
+    assert result["published"]["scores"]["mean_iou"] == 0.66822
+    lines = [line.split() for line in heard.text.splitlines()]
+    own = result["classes"][name]["iou"]
+    assert [name, f"{own:.4f}", "0.9080"] in lines
+    assert ["mean", "of", "classes", f"{result['mean_iou']:.4f}", "0.6682"] in lines
+    assert ["mean", "of", "pixels", f"{result['weighted_iou']:.4f}", "0.8335"] in lines
+    assert ["beside", "what", "was", "published:", "slides"] in lines
 
 
 def test_pictures_of_an_earlier_evaluation_are_replaced(moved: RunFolder) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.miniatures import draw_camvid_colours, draw_camvid_index, draw_cityscapes, draw_taco
 
 from outsize.commands.check import check
 from outsize.commands.init import init
@@ -69,3 +71,42 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path, run: Run) -> None:
     run("init", tmp_path / "nowhere").refused("nowhere", "no such folder")
     with pytest.raises(DataError, match="no image with labels"):
         init(tmp_path, out=None, overwrite=False, reporter=Reporter())
+
+
+@pytest.mark.parametrize(
+    ("draw", "form", "num_classes"),
+    [
+        (draw_cityscapes, "cityscapes", 19),
+        (draw_camvid_colours, "camvid", 11),
+        (draw_camvid_index, "camvid", 11),
+        (draw_taco, "coco", 11),
+    ],
+)
+def test_a_dataset_is_recognised_and_its_job_passes_its_check(
+    draw: Callable[[Path], object],
+    form: str,
+    num_classes: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    draw(tmp_path / "data")
+    path = init(tmp_path / "data", out=tmp_path / "job.toml", overwrite=False, reporter=Reporter())
+    job = load_job(path)
+    assert (job.data.format, len(job.data.classes)) == (form, num_classes)
+    assert Path(job.data.root) == tmp_path / "data"
+    check(path, overrides=(), reporter=Reporter())
+
+
+def test_categories_become_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tree = draw_taco(tmp_path)
+    for each in tree["categories"]:
+        each["name"] = f'the "{each["id"]}"'
+    (tmp_path / "annotations.json").write_text(json.dumps(tree))
+    path = init(tmp_path, out=None, overwrite=False, reporter=Reporter())
+    job = load_job(path)
+    assert job.data.classes[0].name == job.data.outside == "background"
+    assert job.data.classes[1].name == 'the "0"'
+    check(path, overrides=(), reporter=Reporter())

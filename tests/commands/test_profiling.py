@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.plan.times import CLASSES, Clock, Learnt
 from outsize.progress import Reporter
+from outsize.strategies import fused
 
 _CPU = torch.device("cpu")
 _CLOCK = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
@@ -45,7 +47,7 @@ def test_a_step_is_run_on_a_copy_and_leaves_no_trace(job: Job, model: torch.nn.M
     step_of = planning._step_of(job, model, 3, where)
     before = {name: each.clone() for name, each in model.state_dict().items()}
     random = torch.get_rng_state()
-    learnt = learn_here(job, model, 3, _CPU, _CLOCK, step_of, _QUIET, bf16=False)
+    learnt = learn_here(job, model, 3, where, step_of, _QUIET)
     assert learnt is not None
     assert (learnt.batch, learnt.side_px) == (job.train.batch, job.train.tile_px)
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
@@ -67,14 +69,14 @@ def test_without_room_a_smaller_step_is_run(
 ) -> None:
     tried: list[tuple[int, ...]] = []
 
-    def cramped(job: Job, model: object, shape: tuple[int, ...], device: object, *, bf16: bool) -> None:
+    def cramped(job: Job, model: object, shape: tuple[int, ...], device: object, **_: object) -> None:
         tried.append(shape)
         raise torch.OutOfMemoryError("no room")
 
     where = Situation(look_at_machine(_CPU), _CLOCK.rates, bf16=False, device=_CPU)
     step_of = planning._step_of(job, model, 3, where)
     monkeypatch.setattr(profiling, "real_step", cramped)
-    assert learn_here(job, model, 3, _CPU, _CLOCK, step_of, _QUIET, bf16=False) is None
+    assert learn_here(job, model, 3, where, step_of, _QUIET) is None
     batch, side_px = job.train.batch, job.train.tile_px
     assert tried[0] == (batch, 3, side_px, side_px)
     assert [shape[0] * shape[2] ** 2 for shape in tried] == sorted(
@@ -92,9 +94,14 @@ def test_only_a_gpu_that_is_here_is_asked(
 ) -> None:
     monkeypatch.setattr(profiling, "learn_here", lambda *_, **__: pytest.fail("a step was run"))
     on_cpu = Situation(look_at_machine(_CPU), _CLOCK.rates, bf16=False, device=_CPU)
-    assert taught(job, model, 3, on_cpu, _QUIET) is on_cpu
+    assert taught(job, model, 3, on_cpu, _QUIET) == on_cpu
     named = situation_named("h200", 1, "bf16")
-    assert taught(job, model, 3, named, _QUIET) is named
+    found = taught(job, model, 3, named, _QUIET)
+    assert found.fuse is not None  # found from shapes alone
+    assert found.fuse.norms_with_relu
+    assert replace(found, fuse=None) == named
+    plain = job.model_copy(update={"train": job.train.model_copy(update={"fuse": False})})
+    assert taught(plain, model, 3, named, _QUIET) == named
 
 
 def test_a_plan_goes_by_what_was_learnt(
@@ -102,6 +109,7 @@ def test_a_plan_goes_by_what_was_learnt(
 ) -> None:
     named = situation_named("h200", 1, "bf16")
     here = Situation(named.machine, named.rates, bf16=True, device=torch.device("cuda", 0))
+    monkeypatch.setattr(fused, "fusing", lambda _: True)
     monkeypatch.setattr(profiling, "learn_here", lambda *_, **__: _LEARNT)
     where = taught(job, model, 3, here, _QUIET)
     assert where.machine.usable_share == 0.91

@@ -15,15 +15,16 @@ import torch
 from tests.conftest import write_job
 from torch import nn
 
-from outsize.commands.proving import StepProof, planned_otherwise, prove_step
+from outsize.commands.proving import StepProof, SwapProof, planned_otherwise, prove_step, prove_swap
 from outsize.commands.train import train
 from outsize.commands.verify import verify
 from outsize.data.statistics import BandStatistics
 from outsize.errors import RunError, VerifyError
 from outsize.job import ClassSpec
-from outsize.plan.plan import Plan, Recompute, Tiling
+from outsize.plan.plan import Moved, Offload, Plan, Recompute, Swap, Tiling
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.strategies import move
 from outsize.strategies.saved import recomputable
 from outsize.train.checkpoint import Card
 
@@ -43,7 +44,7 @@ CARD = Card(
 JOBS = {
     "recompute": {'host_memory = "1GiB"': 'host_memory = "4MiB"'},
     "tiles": {
-        'host_memory = "1GiB"': 'host_memory = "5MiB"',
+        'host_memory = "1GiB"': 'host_memory = "3MiB"',
         "width = 4": 'width = 4\nnorm = "none"',
         "tile_px = 64\nbatch": "tile_px = 128\nbatch",
     },
@@ -190,3 +191,90 @@ def test_dropout_is_replayed_where_all_is_one_part_and_left_out_where_it_is_not(
         assert _proven(replace(_PLAN, **settings)).passed
     short = replace(tiling, halo_before_px=(1, 2))
     assert not _proven(replace(_PLAN, tiles=short)).passed
+
+
+# ---- swapped = resident
+
+
+def _swapped(**more: Any) -> tuple[nn.Module, Plan]:
+    torch.manual_seed(0)
+    layers = (
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.SiLU(),
+        nn.Dropout(0.5),
+        nn.Conv2d(4, 3, 1),
+    )
+    # sizes of the plan are those of a large window, and mean nothing in a small one
+    moved = tuple(Moved((path, 0, 0), 2**30, None, None) for path in ("2", "4"))
+    return nn.Sequential(*layers).eval(), replace(_PLAN, swap=Swap(moved, 2**31), **more)
+
+
+def _proven_swap(model: nn.Module, plan: Plan) -> SwapProof:
+    return prove_swap(plan, model, CARD, loss="cross_entropy", stride_px=1, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("more", [{}, {"micro_batches": 2}, {"recompute": Recompute((("3", 0, 0),))}])
+def test_a_step_that_moves_is_the_same_to_the_bit(more: dict[str, Any]) -> None:
+    proof = _proven_swap(*_swapped(exact=False, **more))
+    assert proof.passed
+    assert (proof.loss, proof.gradients, proof.buffers, proof.tolerance) == (0.0, 0.0, 0.0, 0.0)
+    assert (proof.num_moved, proof.num_keys) == (2, 2)
+    assert "swapped = resident, float64 (2 of 2 planned tensors moved)" in proof.text()
+    assert proof.text().endswith("yes")
+
+
+def test_everything_moved_is_the_same_to_the_bit() -> None:
+    model, plan = _swapped()
+    proof = _proven_swap(model, replace(plan, swap=Swap((), 1, ahead_bytes=0)))
+    assert proof.passed
+    assert proof.num_moved > 2
+    assert f"all {proof.num_moved} tensors moved" in proof.text()
+
+
+def test_bytes_that_come_back_wrong_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    back = move.Moved.back
+    monkeypatch.setattr(move.Moved, "back", lambda self: back(self) * (1 + 2**-52))
+    proof = _proven_swap(*_swapped())
+    assert not proof.passed
+    assert 0 < proof.gradients < 1e-12
+    assert proof.text().endswith("NO")
+
+
+def test_a_run_that_swapped(own: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]) -> None:
+    moved = [
+        {"key": [path, 0, 0], "size_bytes": 2**20, "release": None, "fetch": None}
+        for path in ("encoder.0.1", "encoder.9")
+    ]
+    run = own("recompute", recompute=None, swap={"moved": moved, "pinned_bytes": 2**21})
+    found = verify(run.path, overrides=(), device_name="cpu", reporter=Reporter("json"))
+    assert found["swapped_equals_resident"]["passed"]
+    assert found["swapped_equals_resident"]["num_moved"] == 1
+    assert found["planned_step"]["gradients"] == 0.0
+    told = capsys.readouterr().out
+    assert "swapped = resident, float64 (1 of 2 planned tensors moved)" in told
+    assert "1 of the tensors planned to be moved did not come up" in told
+
+
+def test_a_run_whose_bytes_come_back_wrong_fails(
+    own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"key": ["encoder.0.1", 0, 0], "size_bytes": 2**20, "release": None, "fetch": None}
+    run = own("recompute", recompute=None, swap={"moved": [one], "pinned_bytes": 2**20})
+    back = move.Moved.back
+    monkeypatch.setattr(move.Moved, "back", lambda self: back(self) * (1 + 1e-13))
+    with pytest.raises(VerifyError, match=r"a swapped step differs from the resident one by .* in encoder"):
+        _verified(run)
+
+
+def test_weights_on_the_host_are_proven_too() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.SiLU(), nn.Conv2d(4, 3, 1)
+    ).eval()
+    plan = replace(_PLAN, offload=Offload(("0",)))
+    device = torch.device("cpu")
+    proof = prove_step(plan, model, CARD, loss="cross_entropy", stride_px=1, device=device)
+    assert proof.passed
+    assert "weights of 1 blocks on the host" in proof.text()
+    assert all(type(each) is nn.Parameter for each in model.parameters())

@@ -9,6 +9,7 @@ import torch
 from outsize.data.augment import augment, draw_side, noise, resize
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.statistics import BandStatistics
+from outsize.errors import JobError
 
 STATISTICS = BandStatistics((20.0, 120.0), (10.0, 40.0))
 
@@ -125,3 +126,36 @@ def test_invalid_pixels_do_not_stain_their_neighbours(side: int) -> None:
 def test_a_sample_of_the_right_side_is_left_alone() -> None:
     sample = _sample()
     assert resize(sample, 6) is sample
+
+
+RGB = BandStatistics((100.0,) * 3, (50.0,) * 3)
+
+
+def _photo(dtype: str) -> Sample:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 24, 20)).astype(dtype)
+    return Sample(pixels, np.ones((24, 20), np.bool_), np.zeros((24, 20), np.uint8))
+
+
+@pytest.mark.parametrize("name", ["jitter", "blur"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_colours_and_sharpness_change_pixels_alone(name: str, dtype: str) -> None:
+    sample = _photo(dtype)
+    before = sample.image.copy()
+    first, again, other = (augment(sample, (name,), np.random.default_rng(seed), RGB) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.image, again.image)
+    assert first.image.tobytes() != other.image.tobytes()
+    np.testing.assert_array_equal(sample.image, before)
+    assert first.image.dtype == dtype
+    assert first.labels is sample.labels
+    assert abs(float(first.image.mean()) - float(before.mean())) < 60
+
+
+def test_bytes_are_cut_off_and_not_wrapped() -> None:
+    white = Sample(np.full((3, 8, 8), 255, np.uint8), np.ones((8, 8), np.bool_), np.zeros((8, 8), np.uint8))
+    for seed in range(20):
+        assert augment(white, ("jitter",), np.random.default_rng(seed), RGB).image.min() > 100
+
+
+def test_jitter_is_for_colours() -> None:
+    with pytest.raises(JobError, match=r"jitter.*found 2 bands, needed 3: red, green and blue"):
+        _changed(("jitter",), 0)

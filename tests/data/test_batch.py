@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
+from collections.abc import Mapping
 
-from outsize.data.batch import Batch, collate
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from outsize.data.batch import Batch, collate, reduced
 from outsize.data.sample import IGNORE, Sample
 from outsize.tasks.segment import count_terms
 
@@ -20,7 +24,7 @@ def _samples() -> list[Sample]:
 
 
 def _batch() -> Batch:
-    return collate(_samples(), lambda labels: count_terms("cross_entropy", labels))
+    return collate(_samples(), lambda labels, _: count_terms("cross_entropy", labels))
 
 
 def test_collate_stacks_in_order_and_counts_the_labels() -> None:
@@ -47,3 +51,38 @@ def test_a_copy_on_a_device_has_everything() -> None:
     there = _batch().to(torch.device("meta"))
     assert {there.images.device.type, there.valid.device.type, there.labels.device.type} == {"meta"}
     assert there.totals == {"cross_entropy": 60.0}
+
+
+def test_maps_are_made_once_and_go_wherever_samples_go() -> None:
+    samples = _samples()
+    seen = []
+
+    def make(images: torch.Tensor, valid: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"low": (images[:, 0].float() < 30000).to(torch.uint8) * valid, "labels": labels}
+
+    def count(labels: torch.Tensor, maps: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        seen.append(maps)
+        return {"loss": float(labels.numel())}
+
+    batch = collate(samples, count, make)
+    assert seen == [batch.maps]
+    assert list(batch.maps) == ["low", "labels"]
+    part = batch.part(slice(1, 2))
+    assert torch.equal(part.maps["labels"], batch.labels[1:2])
+    there = batch.to(torch.device("meta"))
+    assert {each.device.type for each in there.maps.values()} == {"meta"}
+    twice = batch.each(lambda tensor: tensor.repeat_interleave(2, dim=0))
+    assert len(twice.images) == len(twice.maps["low"]) == 6
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 24), (17, 20), (13, 12)])
+def test_reduced_labels_are_the_nearest_to_the_middle_of_their_square(height: int, width: int) -> None:
+    labels = torch.arange(height * width).view(1, height, width)
+    assert reduced(labels, 1) is labels
+    found = reduced(labels, 8)
+    assert found[0, 0, 0] == 4 * width + 4
+    whole = height // 8, width // 8
+    nearest = functional.interpolate(
+        labels[:, None, : 8 * whole[0], : 8 * whole[1]].float(), whole, mode="nearest-exact"
+    )
+    assert torch.equal(found[:, : whole[0], : whole[1]], nearest[:, 0].long())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
+
+os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # as the command line has it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from outsize.data.edges import map_maker
 from outsize.infer.prepare import make_prepare
 from outsize.raster.read import SceneReader, describe
 from outsize.train.checkpoint import Card
@@ -43,3 +44,20 @@ def test_permuted_named_bands_give_the_same_input(
         images, valid = torch.from_numpy(raster.pixels)[None], torch.from_numpy(raster.valid)[None]
         logits.append(net(prepare(images, valid)))
     assert torch.equal(*logits)
+
+
+def test_maps_follow_the_bands_and_are_those_of_training(
+    write_raster: WriteRaster, scene_pixels: NDArray[np.uint16], card: Card
+) -> None:
+    info = describe(write_raster("maps.tif", scene_pixels, names=OURS, nodata=0))
+    with SceneReader(info) as reader:
+        raster = reader.read(info.window)
+    images, valid = torch.from_numpy(raster.pixels)[None], torch.from_numpy(raster.valid)[None]
+    plain = make_prepare(card.bands, info, card.statistics)(images, valid)
+    found = make_prepare(card.bands, info, card.statistics, ("canny",))(images, valid)
+    assert torch.equal(found[:, :-1], plain)
+    maker = map_maker(("canny",), "uint16", card.statistics)
+    assert maker is not None
+    lines = maker(images, valid, valid)["canny"]
+    assert torch.equal(found[:, -1], lines.float())
+    assert 0 < lines.float().mean() < 1

@@ -9,7 +9,7 @@ import torch
 
 from outsize.data.sample import IGNORE
 from outsize.job import LOSS_NAMES
-from outsize.losses import LOSSES, Weights, named_losses
+from outsize.losses import LOSSES, SETS, Weights, named_losses
 from outsize.losses.loss import count_pixels, weights_on
 
 EVERY = pytest.mark.parametrize("name", sorted(LOSSES))
@@ -26,7 +26,7 @@ def _case(num: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_a_job_may_name_every_loss_and_no_other() -> None:
-    assert set(LOSS_NAMES) == set(LOSSES)
+    assert set(LOSS_NAMES) == {*LOSSES, *SETS}
 
 
 def test_two_losses_are_two_terms() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from outsize.measure.facts import gather_facts
+from outsize.measure.facts import gather_facts, halo_of
 from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
+from outsize.tiles.halo import Reach
 
 
 def test_the_window_looked_at_is_a_multiple_of_the_stride() -> None:
@@ -35,3 +37,20 @@ def test_memory_grows_with_the_width(width: int) -> None:
     )
     assert 1.5 < wide.predict_bytes_per_px / narrow.predict_bytes_per_px < 2.1
     assert narrow.predict_s_per_px is None
+
+
+def test_the_halo_reaches_as_far_as_the_maps_of_the_input_look() -> None:
+    class Mapped(nn.Module):
+        input_maps = ("canny",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 5, padding=2)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.conv(images)
+
+    assert halo_of(nn.Conv2d(3, 2, 5, padding=2), 3).rows == Reach(2, 2)
+    assert halo_of(Mapped(), 2).rows == Reach(2 + 18, 2 + 18)
+    machine = look_at_machine(torch.device("cpu"))
+    assert gather_facts(Mapped(), 2, machine, bf16=False).halo.cols == Reach(20, 20)

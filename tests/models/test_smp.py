@@ -172,3 +172,18 @@ def test_the_library_is_imported_only_when_asked_for() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(("encoder", "least"), [("resnet18", 11e6), ("resnet101", 42e6)])
+def test_deeplab_v3_plus_of_the_ancestors(encoder: str, least: float) -> None:
+    with torch.device("meta"):
+        model = build_model(f"smp:DeepLabV3Plus/{encoder}", num_classes=11, in_channels=3).eval()
+        assert model(torch.empty(1, 3, 361, 473)).shape == (1, 11, 361, 473)
+    assert sum(p.numel() for p in model.parameters()) > least
+
+
+def test_deeplab_says_why_it_cannot_train_on_one_picture() -> None:
+    model = build_model("smp:DeepLabV3Plus/resnet18", num_classes=2, in_channels=3)
+    with pytest.raises(ModelError, match=r"DeepLabV3Plus .*one picture.*needed at least 2.*train\.batch"):
+        model(torch.randn(1, 3, 32, 32))
+    assert model.eval()(torch.randn(1, 3, 32, 32)).shape == (1, 2, 32, 32)

@@ -58,21 +58,26 @@ def carry_out(facts: StepFacts, swap: Swap, link: Link) -> Seen:
     storage_of = {saved.key: saved.storage for saved in facts.saved}
     moved = {storage_of[each.key]: each for each in swap.moved}
     there = {each.index: False for each in facts.storages}
+    left: dict[int, float] = {}  # when copies end
     ends: dict[int, float] = {}
     now_s = out_s = in_s = plain_s = 0.0
     seen = Seen(0.0, [], [])
+
+    def release(due: list[int]) -> None:
+        nonlocal now_s
+        for storage in due:
+            now_s, there[storage] = max(now_s, left[storage]), False
+
     for op in facts.ops:
         for saved in (each for each in facts.saved if each.packed == op.index and op.index < cost.turn):
             if saved.storage in moved:
-                out_s = ends[saved.storage] = max(out_s, now_s) + link.out_s(moved[saved.storage].size_bytes)
-            for storage in [each for each in moved if moved[each].release == saved.key]:
-                now_s, there[storage] = max(now_s, ends[storage]), False
+                out_s = left[saved.storage] = max(out_s, now_s) + link.out_s(moved[saved.storage].size_bytes)
+            release([each for each, about in moved.items() if about.release == saved.key and not about.late])
         if op.index == cost.turn:
-            for storage in [each for each in moved if moved[each].release is None]:
-                now_s, there[storage] = max(now_s, ends[storage]), False
-            ends.clear()
+            release([each for each, about in moved.items() if about.release is None])
         for read in op.inputs if op.backward else ():
             key = next(saved.key for saved in facts.saved if saved.storage == read)
+            release([each for each, about in moved.items() if about.release == key and about.late])
             wanted = [each for each in moved if moved[each].fetch == key]
             wanted = [each for each in wanted if each not in ends]
             wanted += [read] if read in moved and read not in (*ends, *wanted) else []

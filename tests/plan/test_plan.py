@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from outsize.plan.plan import Moved, Plan, Recompute, Rejected, Swap, Tiling, plan_from_dict
+from outsize.plan.plan import Compile, Moved, Plan, Recompute, Rejected, Swap, Tiling, plan_from_dict
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Reach
 
@@ -34,6 +35,20 @@ def test_json_round_trip_of_keys() -> None:
     swap = Swap((Moved(first, 2**20, second, None), Moved(second, 512, None, first)), 2**20 + 512)
     plan = Plan("train", 4, 2, 1, True, (), recompute=Recompute((first, second), ("trunk",)), swap=swap)
     assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
+
+
+def test_a_swap_of_an_earlier_version_is_read() -> None:
+    plan = Plan("train", 4, 2, 1, True, (), swap=Swap((), 512, ahead_bytes=1024))
+    form = json.loads(json.dumps(plan.as_dict()))
+    assert plan_from_dict(form) == plan
+    del form["swap"]["ahead_bytes"]
+    assert plan_from_dict(form).swap == Swap((), 512)
+
+
+def test_without_strategies_it_is_the_plain_step() -> None:
+    some = Plan("train", 4, 2, 1, True, ("why",), tiles=TILING, micro_batches=2, step_s=1.0)
+    more = replace(some, recompute=Recompute(), swap=Swap((), 512), compile=Compile(()))
+    assert more.plain() == Plan("train", 4, 2, 1, True, ("why",), step_s=1.0)
 
 
 def test_every_strategy_has_its_place_in_the_form() -> None:

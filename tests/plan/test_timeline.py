@@ -60,10 +60,32 @@ def test_memory_is_given_back_at_the_first_packing_after_the_copy() -> None:
     assert timeline.stall_s == 0
 
 
-def test_backward_begins_when_the_last_copy_has_ended() -> None:
-    timeline = _played(EVEN, {0}, _link(0.1, 1), 40)  # from 10 s to 110 s, and forward ends at 50 s
-    assert timeline.twice()[0] == (5, 5)
-    assert timeline.stall_s == pytest.approx(60)
+def test_a_copy_out_goes_on_in_backward_as_far_as_memory_allows() -> None:
+    timeline = _played(EVEN, {0}, _link(0.2, 10), 40)  # from 10 s to 60 s, and forward ends at 50 s
+    assert timeline.twice()[0] == (6, 6)
+    assert timeline.stall_s == 0
+    found = schedule(StepCost(EVEN), {0}, op_s, _link(0.2, 10), 40)
+    assert found is not None
+    # given back when storage 2 is unpacked
+    assert found[0].moved == (Moved(KEYS[1], 10, release=KEYS[3], fetch=KEYS[3], late=True),)
+    timeline = _played(EVEN, {0}, _link(0.2, 10), 39)  # asked for its memory at 30 s
+    assert timeline.twice()[0][0] == 3
+    assert timeline.stall_s == pytest.approx(30)
+
+
+def test_what_would_leave_only_when_it_is_needed_stays() -> None:
+    timeline = _played(EVEN, {0, 1}, _link(0.1, 10), 40)  # 0 from 10 s to 110 s, and needed at 80 s
+    assert timeline.twice() == {}
+    assert timeline.stall_s == 0
+
+
+def test_what_has_left_comes_back_before_what_has_not() -> None:
+    facts = line([10] * 5, [10, 30, 5, 10], [10, 10, 10, 10])
+    # out: 0 from 10 s to 30 s, 1 from 30 s to a little after 50 s, when backward has begun; 60 s is the next chance
+    # in: 0, needed at 95 s, from 50 s to 70 s, and 1, needed at 90 s, then; the other way round 0 would be late by 5 s
+    timeline = _played(facts, {0, 1}, Link(0.4999, 0.5, 0.0), 40)
+    assert timeline.twice() == {0: (4, 5), 1: (6, 6)}
+    assert timeline.stall_s == 0
 
 
 def test_a_copy_back_hides_in_part() -> None:
@@ -106,6 +128,13 @@ def test_a_machine_has_a_link_where_its_speed_is_known() -> None:
     link = Link.of(find_machine("h200").rates)
     assert link is not None
     assert link.out_s(55_600_000_000) == pytest.approx(1, abs=1e-3)
+    rates = find_machine("dgx-station").rates
+    alone, crowded = Link.of(rates), Link.of(rates, num_gpus=4)
+    assert alone is not None
+    assert crowded is not None
+    assert (
+        crowded.to_host_bytes_per_s == crowded.to_device_bytes_per_s == 6.94e9 < alone.to_device_bytes_per_s
+    )
 
 
 @st.composite
@@ -135,4 +164,5 @@ def test_a_timeline_is_what_hooks_that_know_the_keys_alone_will_see(
     assert timeline.peak_bytes <= budget_bytes
     assert timeline.stall_s >= 0
     for storage, (gone, back) in timeline.twice().items():
-        assert cost.let_go[storage] <= gone <= cost.turn <= back <= cost.first_backward[storage]
+        assert cost.let_go[storage] <= gone <= back <= cost.first_backward[storage]
+        assert cost.turn <= back

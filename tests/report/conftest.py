@@ -29,7 +29,9 @@ def _job() -> str:
 
 def _scores() -> dict[str, Any]:
     counts = (np.eye(len(NAMES), dtype=int) * 900 + 3).tolist()
-    row = {"iou": 0.5, "accuracy": 0.6, "f1": None, "num_px": 12345}
+    row = {"iou": 0.5, "accuracy": 0.6, "f1": None, "bf": 0.4321, "num_px": 12345}
+    outlines = {"mean": 0.8765, "mean_where_present": None, "classes": dict.fromkeys(NAMES, 0.1)}
+    cited = {"mean_iou": 0.66822, "weighted_iou": 0.83346}
     place = {"row": 0, "col": 256, "height": 40, "width": 40, "mean_iou": 0.5, "accuracy": 0.9, "num_px": 9}
     bins = [{"from": 0.8, "to": 0.866667, "num_px": 5, "confidence": 0.83, "accuracy": 0.7}]
     return {
@@ -38,7 +40,10 @@ def _scores() -> dict[str, Any]:
         "pixel_accuracy": 0.9,
         "mean_accuracy": 0.7,
         "mean_f1": 0.7,
+        "mean_bf": 0.2468,
         "num_px": 9999,
+        "boundary": {"pixels": {"2": outlines}, "diagonal": {"mean": 0.2468, "classes": {}}},
+        "published": {"source": NASTY, "scores": cited, "classes": {NASTY: {"iou": 0.90804}}},
         "classes": dict.fromkeys(NAMES, row),
         "confusion": counts,
         "scenes": [

@@ -79,6 +79,11 @@ def test_everything_is_told(full_run: Path) -> None:
         "agree on 90.0 %",
         "[[data.classes]]",
         "2 more scenes",
+        "0.4321",
+        "0.2468",
+        "2 px0.8765–",
+        "mean of pixels0.80000.8335",
+        "Beside what was published",
     ):
         assert told in text, told
     assert reader.open == []
@@ -93,6 +98,20 @@ def test_no_name_becomes_markup(full_run: Path) -> None:
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 30
     assert not re.search(r"https?://", page)
+
+
+def test_scores_of_an_older_run_have_no_outlines(full_run: Path) -> None:
+    path = full_run / "scores.json"
+    scores = json.loads(path.read_text())
+    for key in ("boundary", "published", "mean_bf"):
+        del scores["test"][key]
+    for row in scores["test"]["classes"].values():
+        row.pop("bf", None)
+    path.write_text(json.dumps(scores))
+    text = "".join(_Reader(_page(full_run)).text)
+    assert "mean of classes0.75000.70000.7000" in text
+    assert "BF" not in text
+    assert "Beside what was published" not in text
 
 
 def test_a_run_that_was_only_begun(bare_run: Path) -> None:

@@ -33,7 +33,7 @@ def main() -> None:
             rows = (mean, invstd.abs(), weight if affine else None, bias if affine else None)
             out = torch.full_like(x, torch.nan)
             added = other if add else None
-            kernels.launch(x, rows, added, out, relu=relu)
+            kernels.normed(x, rows, added, out, relu=relu)
             expected = fused.written(x, rows, added, relu=relu)
             # the interpreter cuts off where a GPU rounds to bfloat16; each of two roundings may differ
             apart = (

@@ -19,8 +19,12 @@ from outsize.data.batch import Batch
 from outsize.data.sample import IGNORE
 from outsize.data.statistics import BandStatistics
 from outsize.losses import Weights
+from outsize.measure.step import trace_step
 from outsize.models import build_model
+from outsize.plan.cost import StepCost
+from outsize.plan.mix import mix
 from outsize.plan.plan import Moved, Plan, Recompute, Swap, Tiling
+from outsize.plan.recompute import find_recipes
 from outsize.strategies.compose import Step, compose
 from outsize.strategies.saved import SavedTensors, recomputable
 from outsize.tasks.segment import count_terms, make_loss_terms
@@ -108,12 +112,23 @@ def test_micro_batches_add_up_to_the_batch(loss: str, weights: Weights, micro_ba
 
 
 def _recomputable() -> Recompute:
-    """Name all that can be made again, and a block besides."""
+    """Name all that can be made again, by convolutions, too, and a block besides."""
     model, _ = _model_and_step("cross_entropy", None, norm="none")
     batch = _batch("cross_entropy", None, side_px=24)
     keys = recomputable(model, lambda: model(batch.images.double()))
     assert keys
-    return Recompute(tuple(sorted(keys)), blocks=("bottleneck",))
+
+    def loss(model: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = model(images.double()).square().sum()
+        return value
+
+    cost = StepCost(trace_step(model, (4, 2, 24, 24), loss=loss, device="cpu"))
+    found = mix(cost, find_recipes(cost, lambda _: 1e-6), lambda _: 1e-6, None, 0).as_recompute()
+    assert found is not None
+    assert len(found.dear) > 3
+    # what is moved is kept
+    again = [key for key in sorted(keys | set(found.saved)) if not key[0].startswith(("encoder.0", "pool"))]
+    return Recompute(tuple(again), blocks=("bottleneck",), dear=found.dear)
 
 
 def _movable() -> Swap:

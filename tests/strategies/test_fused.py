@@ -49,7 +49,7 @@ def test_kernels_do_what_is_written() -> None:
 def test_told_once_where_no_kernel_can_be_built(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         @staticmethod
-        def launch(*_: object, **__: object) -> None:
+        def normed(*_: object, **__: object) -> None:
             raise RuntimeError("Failed to find C compiler.")
 
     ones = torch.ones

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from outsize.errors import ModelError, PlanError
+from outsize.errors import ModelError
 from outsize.plan.step import Key
 from outsize.strategies.move import Eager, Moved, Mover, Schedule, Trip
 from outsize.strategies.pinned import PinnedPool
@@ -163,6 +163,7 @@ def _walk(times: Schedule | Eager) -> list[str]:
         trip.end_forward()
         for number in reversed(range(6)):
             lines.append(f"unpack {number}")
+            trip.unpacking(numbered(number))
             moved = slots.pop()
             if moved is not None:
                 moved.back()
@@ -199,6 +200,18 @@ def test_memory_is_given_back_and_taken_when_the_plan_says() -> None:
     assert _between(lines, "unpack 3") == ["wait", "in 8"]
     assert _between(lines, "unpack 2") == ["wait"]
     assert _between(lines, "unpack 1") == ["in 4", "wait"]
+
+
+def test_memory_may_be_given_back_in_backward() -> None:
+    moves = [(numbered(2), numbered(4), numbered(3)), (numbered(1), numbered(5), numbered(2))]
+    lines = _walk(Schedule.of(moves, late={numbered(1), numbered(2)}))
+    assert _between(lines, "pack 2") == ["out 8"]
+    assert _between(lines, "pack 5") == _between(lines, "pack 4")[1:] == []  # what is packed is no sign
+    assert _between(lines, "unpack 5") == ["wait"]
+    assert _between(lines, "unpack 4")[0] == "wait"
+    assert "in 8" in _between(lines, "unpack 3")
+    assert _between(lines, "unpack 2") == ["wait", "in 4"]
+    assert _between(lines, "unpack 1") == ["wait"]
 
 
 def test_without_a_plan_each_leaves_at_once_and_comes_on_demand() -> None:
@@ -334,15 +347,37 @@ def test_a_forward_that_broke_off_is_ended_by_the_next() -> None:
         assert torch.equal(moved.back(), torch.ones(300))
 
 
-def test_a_full_pool_is_an_error_and_the_mover_goes_on() -> None:
-    with _mover(size_bytes=1024) as mover:
+def test_what_finds_no_room_stays_and_is_counted_and_told_once() -> None:
+    told: list[str] = []
+    with Mover(_CPU, _ON_DEMAND, PinnedPool(_CPU, 1024, tell=told.append), streams=ThreadStreams()) as mover:
         trip = mover.begin_forward()
         first = trip.take(numbered(0), torch.ones(200))
-        with pytest.raises(PlanError, match=r"limits\.host_memory"):
-            trip.take(numbered(1), torch.ones(200))
+        tensor = torch.full((200,), 2.0)
+        stays = [trip.take(numbered(number), tensor) for number in (1, 2)]
         trip.end_forward()
+        assert first.is_away
+        assert not stays[0].is_away
+        assert stays[0].num_bytes == 800
+        assert stays[0].back().data_ptr() == tensor.data_ptr()
+        (text,) = told
+        assert "limits.host_memory" in text
+        counted = mover.counters()
+        assert (counted.num_out, counted.num_full, counted.full_bytes) == (1, 2, 1600)
+        assert (counted.planned_pinned_bytes, counted.most_pinned_bytes) == (1024, 1024)
         del first
         assert torch.equal(mover.begin_forward().take(numbered(0), torch.ones(256)).back(), torch.ones(256))
+        assert mover.counters().num_full == 0
+
+
+def test_what_stays_for_want_of_room_is_still_guarded() -> None:
+    with Mover(_CPU, _ON_DEMAND, PinnedPool(_CPU, 0, tell=lambda _: None), streams=ThreadStreams()) as mover:
+        trip = mover.begin_forward()
+        tensor = torch.ones(8)
+        moved = trip.take(numbered(0), tensor)
+        trip.end_forward()
+        tensor.add_(1)
+        with pytest.raises(ModelError, match="changed in place"):
+            moved.back()
 
 
 def test_an_error_inside_leaves_no_thread_and_no_memory() -> None:
@@ -425,6 +460,7 @@ class Hooks:
         held, key, geometry, _ = packed
         if key is None:
             return held
+        self._trip.unpacking(key)
         tensor = held.back().as_strided(*geometry) if isinstance(held, Moved) else held
         self._trip.unpacked(key)
         return tensor
@@ -504,7 +540,8 @@ def test_gradients_are_the_same_at_any_schedule_and_under_any_delay(seed: int) -
         (numbered(number), chance.choice(any_time), chance.choice(any_time)) for number in sorted(wanted)
     ]
     chance.shuffle(moves)
-    with _mover(Schedule.of(moves), most_delay_s=0.002, seed=seed) as mover:
+    late = {numbered(number) for number in wanted if seed % 2 and chance.random() < 0.5}
+    with _mover(Schedule.of(moves, late), most_delay_s=0.002, seed=seed) as mover:
         found = _moved_gradients(mover, wanted.__contains__, together=seed % 3 == 0)
         mover.begin_forward()
         assert mover.pool.in_use_bytes == 0

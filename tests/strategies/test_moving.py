@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 
 from outsize.data.batch import Batch
 from outsize.errors import ModelError
@@ -18,13 +18,14 @@ from outsize.measure.memory import LiveBytes
 from outsize.measure.step import trace_step
 from outsize.models import build_model
 from outsize.plan.cost import StepCost
-from outsize.plan.mix import Mix, mix
-from outsize.plan.plan import Plan, Recompute, Swap
+from outsize.plan.mix import Mix, mix, schedule
+from outsize.plan.plan import Moved, Plan, Swap
 from outsize.plan.recompute import find_recipes
 from outsize.plan.step import BLOCK_BYTES, StepOp
 from outsize.plan.timeline import Link
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.compose import Step, Terms, compose
+from outsize.strategies.traffic import Meter
 
 SHAPE = (2, 3, 32, 32)
 PLAIN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=())
@@ -76,8 +77,7 @@ def _mixed(model: nn.Module, share: float, *, recompute: bool, blocks: tuple[str
 
 
 def _plan(found: Mix, blocks: tuple[str, ...] = ()) -> Plan:
-    keys = tuple(key for recipe in found.recipes for key in recipe.keys)
-    return replace(PLAIN, recompute=Recompute(keys, blocks), swap=found.swap)
+    return replace(PLAIN, recompute=found.as_recompute(blocks), swap=found.swap)
 
 
 def _train(model: nn.Module, step: Step, num_steps: int = 3) -> list[Tensor]:
@@ -89,8 +89,8 @@ def _train(model: nn.Module, step: Step, num_steps: int = 3) -> list[Tensor]:
         found += step(_batch(), last=True).values()
         with torch.no_grad():
             for each in model.parameters():
-                assert each.grad is not None
-                each.sub_(1e-3 * each.grad)
+                if each.grad is not None:
+                    each.sub_(1e-3 * each.grad)
     found += [each.grad for each in model.parameters() if each.grad is not None]
     return [*found, *model.buffers()]
 
@@ -129,21 +129,225 @@ def test_the_step_holds_what_was_predicted(recompute: bool) -> None:
     assert peak_bytes == pytest.approx(found.peak_bytes, rel=0.03)
 
 
-def test_nothing_grows_and_nothing_is_left() -> None:
+def test_memory_that_is_given_back_in_backward_is_counted_there() -> None:
     model = _unet()
-    step = compose(model, _terms, _plan(_mixed(model, 0.6, recompute=True)), bf16=False)
+    cost = StepCost(trace_step(model, SHAPE, loss=_loss, device="cpu", channels_last=False))
+    first = {saved.storage for saved in cost.facts.saved[:12]}
+    forward_s = sum(map(op_s, cost.facts.ops[: cost.turn]))
+    size_bytes = sum(cost.by_index[each].size_bytes for each in first)
+    link = Link(size_bytes / (1.2 * forward_s), 1e13, 0.0)  # copies go on for a while when backward has begun
+    found = schedule(cost, first, op_s, link, cost.peak_bytes())
+    assert found is not None
+    swap, timeline = found
+    assert 0 < sum(each.late for each in swap.moved) < len(swap.moved)
+    assert timeline.stall_s == 0
+    told: list[str] = []
+    plain = copy.deepcopy(model)
+    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False))
+    step = compose(model, _terms, replace(PLAIN, swap=swap), bf16=False, tell=told.append)
+    for one, other in zip(_train(model, step), expected, strict=True):
+        assert torch.equal(one, other)
+    assert told == []
+    assert _peak_bytes(model, step) == pytest.approx(timeline.peak_bytes, rel=0.02)
+
+
+def _peak_bytes(model: nn.Module, step: Step) -> int:
     batch = _batch()
-    held = []
+    lasting = [*model.parameters(), *model.buffers(), batch.images]
+    lasting_bytes = sum(-(-each.nbytes // BLOCK_BYTES) * BLOCK_BYTES for each in lasting)
+    model.zero_grad(set_to_none=True)
+    with LiveBytes(BLOCK_BYTES) as live:
+        step(batch, last=True)
+    return live.peak_bytes + lasting_bytes
+
+
+@pytest.mark.parametrize("share", [0.5, 0.33])
+@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("link", [None, SLOW], ids=["", "move"])
+def test_convolutions_that_run_again_give_the_same_bits_and_the_predicted_peak(
+    link: Link | None, bf16: bool, share: float
+) -> None:
+    model = _unet()
+    facts = trace_step(model, SHAPE, loss=_loss, device="cpu", channels_last=False, bf16=bf16)
+    cost = StepCost(facts)
+    lasting_bytes = sum(each.size_bytes for each in facts.storages if each.born < 0)
+    budget_bytes = lasting_bytes + share * (cost.peak_bytes() - lasting_bytes)
+    found = mix(cost, find_recipes(cost, op_s), op_s, link, budget_bytes, least_bytes=1024)
+    assert share < 0.5 or any(recipe.dear for recipe in found.recipes)
+    told: list[str] = []
+    plain = copy.deepcopy(model)
+    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=bf16))
+    step = compose(model, _terms, _plan(found), bf16=bf16, tell=told.append)
+    for one, other in zip(_train(model, step), expected, strict=True):
+        assert torch.equal(one, other)
+    assert told == []
+    assert _peak_bytes(model, step) == pytest.approx(found.peak_bytes, rel=0.03)
+
+
+def _small() -> nn.Module:
+    torch.manual_seed(0)
+    return build_model("unet", num_classes=3, in_channels=3, levels=2, width=4).train()
+
+
+def _num_objects() -> int:
+    return sum(isinstance(each, Tensor | UntypedStorage) for each in gc.get_objects())
+
+
+def test_hundreds_of_steps_grow_neither_memory_nor_the_pool() -> None:
+    model, meter = _small(), Meter()
+    step = compose(model, _terms, _plan(_mixed(model, 0.6, recompute=True)), bf16=False, meter=meter)
+    batch = _batch()
+    held, lent, num_objects = [], [], []
     gc.disable()
     try:
-        for _ in range(30):
+        for number in range(300):
             model.zero_grad(set_to_none=True)
             with LiveBytes() as live:
                 step(batch, last=True)
             held.append(live.now_bytes)
+            if number % 50 == 49:
+                counted = meter.read()
+                assert counted is not None
+                lent.append((counted.pinned_bytes, counted.most_pinned_bytes, counted.num_out))
+                num_objects.append(_num_objects())
     finally:
         gc.enable()
     assert len(set(held[3:])) == 1
+    assert len(set(lent)) == 1
+    assert lent[0][0] == 0
+    assert lent[0][1] <= counted.planned_pinned_bytes
+    assert max(num_objects[1:]) <= num_objects[0]
+
+
+def test_what_finds_no_room_stays_and_the_step_is_the_same() -> None:
+    model = _unet()
+    found = _mixed(model, 0.5, recompute=False)
+    assert found.swap is not None
+    tight = replace(found.swap, pinned_bytes=found.swap.pinned_bytes // 3)
+    told: list[str] = []
+    meter = Meter()
+    plain = copy.deepcopy(model)
+    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False))
+    step = compose(model, _terms, replace(PLAIN, swap=tight), bf16=False, tell=told.append, meter=meter)
+    ours = _train(model, step)
+    (text,) = told
+    assert (
+        f"found a pool of {tight.pinned_bytes // 512 * 512 + 512 * (tight.pinned_bytes % 512 > 0)} bytes"
+        in text
+    )
+    counted = meter.read()
+    assert counted is not None
+    assert counted.num_full > 0
+    assert counted.num_out + counted.num_full == 3 * len(found.swap.moved)
+    assert counted.num_unmet == counted.num_changed == 0
+    for one, other in zip(ours, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("ahead_bytes", [0, 64 * 1024])
+@pytest.mark.parametrize("net", MODELS)
+def test_everything_moves_where_the_plan_says_so(net: str, ahead_bytes: int) -> None:
+    model, meter = MODELS[net](), Meter()
+    told: list[str] = []
+    plain = copy.deepcopy(model)
+    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False))
+    everything = replace(PLAIN, swap=Swap((), 1 << 26, ahead_bytes))
+    step = compose(model, _terms, everything, bf16=False, tell=told.append, meter=meter)
+    ours = _train(model, step)
+    assert told == []
+    counted = meter.read()
+    assert counted is not None
+    assert counted.num_full == counted.num_unmet == counted.num_changed == 0
+    facts = trace_step(plain, SHAPE, loss=_loss, device="cpu", channels_last=False)
+    saved_bytes = sum(facts.storages[index].size_bytes for index in {each.storage for each in facts.saved})
+    assert counted.out_bytes / 3 == pytest.approx(saved_bytes, rel=0.1)  # small ones are rounded
+    assert counted.late_share == 1 if ahead_bytes == 0 else counted.late_share < 0.5
+    for one, other in zip(ours, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+class _Varying(nn.Module):
+    """Saves larger, smaller and fewer tensors from call to call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 3, 1)
+        self.num_calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        scale, skips = ((1, False), (2, False), (0.25, False), (1, True))[self.num_calls % 4]
+        self.num_calls += 1
+        between = F.interpolate(self.first(images), scale_factor=scale).sigmoid()
+        between = between if skips else self.middle(between).sigmoid()
+        out: Tensor = F.interpolate(self.last(between), size=images.shape[2:])
+        return out
+
+
+def test_a_model_that_saves_otherwise_from_step_to_step() -> None:
+    torch.manual_seed(0)
+    model = _Varying().train()
+    size_bytes = 2 * 8 * 32 * 32 * 4
+    moved = tuple(Moved((path, 0, 0), size_bytes, None, None) for path in ("middle", "last"))
+    plan = replace(PLAIN, swap=Swap(moved, 4 * size_bytes))  # room for one of the larger ones
+    told: list[str] = []
+    meter = Meter()
+    plain = copy.deepcopy(model)
+    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False), 8)
+    step = compose(model, _terms, plan, bf16=False, tell=told.append, meter=meter)
+    ours = _train(model, step, 8)
+    for one, other in zip(ours, expected, strict=True):
+        assert torch.equal(one, other)
+    changed = [text for text in told if "not those that were planned" in text]
+    assert len(changed) == 1
+    assert (
+        "2 of 2 of another size, one of 256.0 KiB in middle, 0 of 2 not saved, needed 64.0 KiB" in changed[0]
+    )
+    assert sum("is full" in text for text in told) == 1
+    assert len(told) == 2
+    counted = meter.read()
+    assert counted is not None
+    # of each four steps: 2 as planned; 1 of 2 larger ones has room; 2 smaller ones are kept; 1 as planned, 1 not saved
+    assert (counted.num_out, counted.num_full, counted.num_changed, counted.num_unmet) == (8, 2, 8, 2)
+
+
+def test_fewer_tensors_than_in_the_first_step_are_told() -> None:
+    model = _Varying().train()
+    model.num_calls = 0
+    moved = (Moved(("middle", 0, 0), 2 * 8 * 32 * 32 * 4, None, None),)
+    told: list[str] = []
+    step = compose(model, _terms, replace(PLAIN, swap=Swap(moved, 1 << 20)), bf16=False, tell=told.append)
+    for number in (0, 3, 3):
+        model.num_calls = number
+        step(_batch(), last=True)
+    (text,) = told
+    assert "found 1 of 1 not saved" in text
+
+
+def test_counters_are_those_of_the_plan() -> None:
+    model, meter = _unet(), Meter()
+    found = _mixed(model, 0.6, recompute=False)
+    assert found.swap is not None
+    step = compose(model, _terms, _plan(found), bf16=False, meter=meter)
+    assert meter.read() is None
+    _train(model, step, 4)
+    counted = meter.read()
+    assert counted is not None
+    moved_bytes = sum(each.size_bytes for each in found.swap.moved)
+    assert counted.num_forwards == 4
+    assert counted.num_timed == 1
+    assert counted.num_out == counted.num_in == 4 * len(found.swap.moved)
+    assert counted.out_bytes == counted.in_bytes == pytest.approx(4 * moved_bytes, rel=0.02)
+    assert counted.most_pinned_bytes <= counted.planned_pinned_bytes == found.swap.pinned_bytes
+    assert counted.most_pinned_bytes == pytest.approx(counted.planned_pinned_bytes, rel=0.03)
+    assert counted.copy_s is not None
+    assert counted.hidden_share is not None
+    assert 0 <= counted.hidden_share <= 1
+    again = meter.read()
+    assert again is not None
+    assert again.num_out == 0
+    del step
+    gc.collect()
+    assert meter.read() is None  # nothing is kept for its sake
 
 
 def test_a_tensor_that_is_not_saved_is_told(recwarn: pytest.WarningsRecorder) -> None:
@@ -173,7 +377,7 @@ def test_a_tensor_changed_after_it_was_saved_is_an_error() -> None:
     model = Careless().train()
     facts = trace_step(_unet(), SHAPE, loss=_loss, device="cpu", channels_last=False)
     assert facts.saved
-    swap = Swap((replace(_any_move(), key=("last", 0, 0)),), 1 << 20)
+    swap = Swap((replace(_any_move(), key=("last", 0, 0), size_bytes=64 * 1024),), 1 << 20)
     step = compose(model, _terms, replace(PLAIN, swap=swap), bf16=False)
     with pytest.raises(ModelError, match="changed in place"):
         step(_batch(), last=True)

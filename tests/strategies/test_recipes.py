@@ -89,8 +89,8 @@ def test_a_skip_is_not_held_from_one_end_of_backward_to_the_other(monkeypatch: p
         at_the_bottom.append(live.now_bytes)
 
     model.bottleneck.register_full_backward_hook(note)  # type: ignore[union-attr, operator]
-    for near in (values._NEAR_PACKS, 10**6):
-        monkeypatch.setattr(values, "_NEAR_PACKS", near)
+    for near in (values.NEAR_PACKS, 10**6):
+        monkeypatch.setattr(values, "NEAR_PACKS", near)
         model.zero_grad()
         with SavedTensors(model, keys) as saved, LiveBytes() as live:
             with saved.forward():
@@ -261,3 +261,74 @@ def test_changed_in_place_after_being_saved_it_is_still_made_as_it_was() -> None
     plain(_IMAGES).sum().backward()
     for a, b in zip(plain.parameters(), model.parameters(), strict=True):
         assert torch.equal(a.grad, b.grad)
+
+
+class Upsampled(nn.Module):
+    """What a plan runs convolutions again for: two in a row, and a transposed one of which only the end is saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.down, self.up = nn.Conv2d(8, 16, 2, stride=2), nn.ConvTranspose2d(16, 8, 2, stride=2)
+        self.last = nn.Conv2d(16, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip = self.norm(self.first(x)).relu()
+        return self.last(torch.cat((skip, self.up(self.down(skip))), 1))
+
+
+_AGAIN = frozenset({("norm", 0, 0), ("", 0, 0), ("down", 0, 0), ("last", 0, 0)})
+_CALLS = frozenset({("first", 0), ("up", 0)})
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_convolutions_that_are_named_run_again_to_the_bit(bf16: bool, channels_last: bool) -> None:
+    torch.manual_seed(3)
+    model = Upsampled()
+    images = _IMAGES.contiguous(memory_format=torch.channels_last) if channels_last else _IMAGES
+    plain = copy.deepcopy(model)
+    saved = SavedTensors(model, _AGAIN, dear=_CALLS)
+    for _ in range(3):  # the first is watched as a whole
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            plain(images).float().square().mean().backward()
+            with saved, saved.forward():
+                loss = model(images).float().square().mean()
+        with torch.profiler.profile() as profile:
+            loss.backward()
+        assert saved.stats is not None
+        assert (saved.stats.unmet, saved.stats.refused) == (frozenset(), frozenset())
+        assert saved.stats.num_recomputed == len(_AGAIN)
+        counts = {each.key: each.count for each in profile.key_averages()}
+        assert (
+            counts["aten::convolution"] == 2
+        )  # the first, kept for those who need it next, and the transposed one
+        for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+            assert torch.equal(a.grad, b.grad)
+
+
+def test_convolutions_that_are_not_named_are_held_or_kept() -> None:
+    model = Upsampled()
+    with SavedTensors(model, _AGAIN) as saved:
+        with saved.forward():
+            loss = model(_IMAGES).square().mean()
+        assert saved.stats is not None
+        assert saved.stats.refused == {("norm", 0, 0)}
+        assert saved.stats.held_bytes == 2 * 8 * 16 * 16 * 4  # what the transposed convolution made
+        with torch.profiler.profile() as profile:
+            loss.backward()
+    assert "aten::convolution" not in {each.key for each in profile.key_averages()}
+
+
+def test_a_convolution_runs_by_the_settings_of_the_first_time() -> None:
+    cudnn = torch.backends.cudnn
+    before = recipes.convolution_settings()
+    with cudnn.flags(enabled=True, deterministic=not before[2], benchmark=before[1]):
+        settings = recipes.convolution_settings()
+    assert settings != before
+    assert recipes.convolution_settings() == before
+    with recipes._as_set(settings):
+        assert recipes.convolution_settings() == settings
+    with pytest.raises(ValueError, match="broken"), recipes._as_set(settings):
+        raise ValueError("broken")
+    assert recipes.convolution_settings() == before

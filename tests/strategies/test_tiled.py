@@ -182,3 +182,14 @@ def test_a_core_out_of_step_with_the_stride_is_refused() -> None:
     )
     with pytest.raises(PlanError, match="66 px"):
         step(_batch((1, 201, 202)), last=True)
+
+
+def test_maps_are_cut_as_pixels_are() -> None:
+    batch = _batch((2, 40, 36))
+    marks = torch.arange(40 * 36).remainder(251).view(1, 40, 36).repeat(2, 1, 1).to(torch.uint8)
+    batch = replace(batch, maps={"marks": marks})
+    for tile in cover(40, 36, 16, (8, 8), stride_px=8):
+        part = take_tile(batch, tile)
+        assert part.maps["marks"].shape == (2, tile.read.height, tile.read.width)
+        core = part.maps["marks"][:, *tile.core.within(tile.read).slices]
+        assert torch.equal(core, marks[:, *tile.core.slices])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 import torch
 
 from outsize.strategies.pinned import PinnedPool
 from outsize.strategies.streams import Copy, _ThreadMark
-from outsize.strategies.traffic import Tally
+from outsize.strategies.traffic import Counters, Meter, Tally
 
 
 def _at(time_s: float) -> _ThreadMark:
@@ -29,12 +31,18 @@ def test_rates_are_bytes_over_the_time_that_copies_ran(pool: PinnedPool) -> None
     tally.count("out", 300, Copy(_at(7.0), _at(8.5)))
     tally.count("in", 50, Copy(_at(9.0), _at(9.1)))
     tally.num_on_demand = 1
+    tally.waits.append((_at(8.0), _at(8.525)))
     tally.sum_up()
     found = tally.counters(pool)
     assert (found.num_out, found.out_bytes, found.num_in, found.in_bytes) == (2, 400, 1, 50)
     assert found.out_bytes_per_s == pytest.approx(200)
     assert found.in_bytes_per_s == pytest.approx(500)
     assert found.late_share == 1
+    assert found.copy_s == pytest.approx(2.1)
+    assert found.hidden_share == pytest.approx(0.75)
+    form = found.as_dict()
+    assert (form["hidden_share"], form["late_share"]) == (found.hidden_share, 1)
+    assert json.loads(json.dumps(form)) == form
 
 
 def test_only_waits_that_last_are_stalls(pool: PinnedPool) -> None:
@@ -52,6 +60,8 @@ def test_what_was_not_timed_is_not_said(pool: PinnedPool) -> None:
     found = tally.counters(pool)
     assert (found.num_stalls, found.stall_s, found.out_bytes_per_s, found.in_bytes_per_s) == (None,) * 4
     assert found.late_share == 0
+    assert found.copy_s is None
+    assert found.hidden_share is None
 
 
 def test_what_still_runs_is_waited_for_only_when_asked(pool: PinnedPool) -> None:
@@ -70,4 +80,23 @@ def test_pinned_bytes_are_those_of_the_pool(pool: PinnedPool) -> None:
     first, _ = pool.take(1000), pool.take(10)
     pool.give(first, None)
     found = Tally().counters(pool)
-    assert (found.pinned_bytes, found.most_pinned_bytes) == (512, 1536)
+    assert (found.pinned_bytes, found.most_pinned_bytes, found.planned_pinned_bytes) == (512, 1536, 4096)
+
+
+def test_a_meter_reads_the_latest_and_keeps_none(pool: PinnedPool) -> None:
+    class Counting:
+        def __init__(self, num_out: int) -> None:
+            self.num_out = num_out
+
+        def counters(self) -> Counters:
+            return replace(Tally().counters(pool), num_out=self.num_out)
+
+    meter, first, second = Meter(), Counting(1), Counting(2)
+    assert meter.read() is None
+    for each in (first, second):
+        meter.watch(each)
+        found = meter.read()
+        assert found is not None
+        assert found.num_out == each.num_out
+    del second, each
+    assert meter.read() is None

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.plan.recompute import CHEAP
+from outsize.plan.recompute import CHEAP, DEAR
 from outsize.plan.step import Key
 from outsize.strategies import watch
 from outsize.strategies.saved import SavedTensors, recomputable
@@ -141,3 +141,4 @@ def test_a_frozen_encoder_is_freed_as_it_runs() -> None:
 
 def test_what_the_planner_counts_on_is_known_here() -> None:
     assert CHEAP <= watch._CHEAP
+    assert DEAR <= watch._DEAR

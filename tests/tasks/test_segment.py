@@ -6,11 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from outsize.data.batch import Batch
+from outsize.data.batch import Batch, reduced
+from outsize.data.edges import MapMaker
 from outsize.data.sample import IGNORE
 from outsize.data.statistics import BandStatistics
+from outsize.errors import ModelError
+from outsize.models import build_model
 from outsize.tasks import TASKS
-from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, Wanted, count_terms, decode, make_loss_terms
+from outsize.tasks.segment import (
+    CONFIDENCE_SCALE,
+    NODATA,
+    Wanted,
+    count_terms,
+    decode,
+    make_loss_terms,
+    wanted_maps,
+)
 
 
 def _logits(num_classes: int = 3) -> torch.Tensor:
@@ -89,3 +100,59 @@ def test_the_model_is_fed_normalised_pixels() -> None:
 
 def test_the_task_is_known_by_name() -> None:
     assert TASKS["segment"].decode is decode
+
+
+def _edged(model: torch.nn.Module, loss: str, *, made: bool) -> dict[str, float]:
+    images = torch.zeros(2, 3, 16, 16, dtype=torch.uint8)
+    images[..., 8:] = 200
+    labels = (images[:, 0] > 100).to(torch.uint8)
+    valid = torch.ones_like(labels, dtype=torch.bool)
+    maps = MapMaker(wanted_maps(model, loss), (1.0,) * 3)(images, valid, labels) if made else {}
+    batch = Batch(images, valid, labels, count_terms(loss, labels, maps=maps), maps)
+    torch.manual_seed(0)
+    terms = make_loss_terms(loss, BandStatistics((100.0,) * 3, (50.0,) * 3))(model, batch)
+    return {name: float(value.detach()) / batch.totals[name] for name, value in terms.items()}
+
+
+def test_maps_that_nobody_made_are_made_on_the_way() -> None:
+    torch.manual_seed(0)
+    model = build_model("gscnn", num_classes=2, in_channels=3, width=8)
+    for norm in model.modules():
+        norm.momentum = 0.0  # type: ignore[assignment]
+    model.eval()
+    assert wanted_maps(model, "gscnn") == ("canny", "edges")
+    assert wanted_maps(model, "cross_entropy") == ("canny",)
+    made = _edged(model, "gscnn", made=True)
+    assert list(made) == ["classes", "edge", "no_edge", "at_edges", "dual"]
+    assert _edged(model, "gscnn", made=False) == made
+    assert list(_edged(model, "cross_entropy", made=True)) == ["cross_entropy"]
+
+
+def test_a_loss_about_edges_wants_a_model_that_finds_them() -> None:
+    model = build_model("unet", num_classes=2, in_channels=3, levels=2, width=4)
+    with pytest.raises(ModelError, match=r"about edges.*found UNet, needed .*gscnn.*train\.loss"):
+        _edged(model, "gscnn", made=True)
+
+
+def test_labels_are_reduced_to_the_output_that_answers_and_totals_are_there_for_all() -> None:
+    model = build_model("erfnet", num_classes=3, in_channels=1, width=4, output="encoder")
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 3, (2, 20, 33), generator=generator).to(torch.uint8)
+    labels[0, :10] = IGNORE
+    totals = count_terms("cross_entropy", labels, strides=(1, 8))
+    fewer = reduced(labels, 8)
+    assert totals == {
+        "cross_entropy": float((labels != IGNORE).sum()),
+        "cross_entropy/8": float((fewer != IGNORE).sum()),
+    }
+    images = torch.randn(2, 1, 20, 33, generator=generator)
+    batch = Batch(images, torch.ones_like(labels, dtype=torch.bool), labels, totals)
+    terms = make_loss_terms("cross_entropy", BandStatistics((0.0,), (1.0,)))
+    torch.manual_seed(1)
+    found = {name: value.detach() for name, value in terms(model, batch).items()}
+    assert list(found) == ["cross_entropy/8"]
+    torch.manual_seed(1)
+    logits = model(images)[..., :2, :4]
+    expected = torch.nn.functional.cross_entropy(logits, fewer.long(), ignore_index=IGNORE, reduction="sum")
+    assert float(found["cross_entropy/8"]) == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert list(terms(model.eval(), batch)) == ["cross_entropy"]

@@ -137,3 +137,30 @@ def test_a_truncated_and_a_missing_file_are_named(tmp_path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(ModelError, match=r"best\.safetensors cannot be read"):
         load_checkpoint(path)
+
+
+def test_the_card_says_what_else_the_model_sees_and_which_output_answers(tmp_path: Path) -> None:
+    options = {"width": 8}
+    shaped = replace(CARD, model="gscnn", options=options, maps=("canny",))
+    save_checkpoint(tmp_path / "a.safetensors", shaped.build(), replace(shaped, maps=()))
+    model, card = load_checkpoint(tmp_path / "a.safetensors")
+    assert card == shaped
+    assert json.loads((tmp_path / "a.json").read_text())["maps"] == ["canny"]
+    staged = replace(CARD, model="erfnet", options=options)
+    model = staged.build()
+    model.output = "encoder"  # type: ignore[assignment]
+    save_checkpoint(tmp_path / "b.safetensors", model, staged)
+    again, card = load_checkpoint(tmp_path / "b.safetensors")
+    assert again.output == "encoder"
+    assert card.options == {"width": 8, "output": "encoder"}
+
+
+def test_a_card_from_before_there_were_maps_is_understood(tmp_path: Path) -> None:
+    path = tmp_path / "old.safetensors"
+    save_checkpoint(path, _model(), CARD)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        card = json.loads(file.metadata()["card"])
+    del card["maps"]
+    save_file(tensors, path, metadata={"card": json.dumps(card)})
+    assert load_checkpoint(path)[1] == CARD

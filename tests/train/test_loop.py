@@ -169,3 +169,13 @@ def test_a_loss_that_is_no_number_ends_the_training() -> None:
         bench.model[0].weight.fill_(float("nan"))  # type: ignore[union-attr, operator]
     with pytest.raises(ModelError, match=r"diverged at step 10: found loss = nan at learning rate 0\.0?1"):
         bench.fit()
+
+
+def test_scores_of_one_output_are_no_measure_for_another() -> None:
+    bench = Bench(scores=(0.3, 0.5, 0.1, 0.2, 0.15))
+    bench.model.outputs = {"first": 1, "second": 1}  # type: ignore[assignment]
+    bench.model.output = bench.model.usual_output = "second"  # type: ignore[assignment]
+    end = bench.fit(phases=(replace(PHASES[0], output="first"), PHASES[1]))
+    assert [better for _, better in bench.epochs] == [True, True, True, True, False]
+    assert end.best_score == 0.2
+    assert bench.model.output == "second"

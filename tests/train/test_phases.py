@@ -8,7 +8,14 @@ import pytest
 
 from outsize.errors import JobError
 from outsize.models import build_model
-from outsize.train.phases import Schedule, set_trainable
+from outsize.train.phases import (
+    Schedule,
+    TrainPhase,
+    begin_phase,
+    check_output,
+    label_strides,
+    set_trainable,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +61,31 @@ def test_a_prefix_of_nothing_is_refused_and_changes_nothing() -> None:
     with pytest.raises(JobError, match=r"'heads'.*bottleneck, decoder, encoder, head, up"):
         set_trainable(model, ("head", "heads"))
     assert all(each.requires_grad for each in model.parameters())
+
+
+def test_a_phase_names_the_output_that_answers() -> None:
+    model = build_model("erfnet", num_classes=2, in_channels=1, width=4)
+    begin_phase(model, TrainPhase("first", 1, 0.1, ("encoder",), "encoder"))
+    assert model.output == "encoder"
+    trained = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
+    assert trained == {"encoder", "encoder_head"}
+    begin_phase(model, TrainPhase("then", 1, 0.1))
+    assert model.output == "whole"
+    assert all(each.requires_grad for each in model.parameters())
+    assert label_strides(model, ("encoder", None)) == (1, 8)
+    assert label_strides(model, (None,)) == (1,)
+    built = build_model("erfnet", num_classes=2, in_channels=1, width=4, output="encoder")
+    begin_phase(built, TrainPhase("only", 1, 0.1))
+    assert built.output == "encoder"
+    assert label_strides(built, (None,)) == (8,)
+
+
+def test_an_output_that_is_not_there_is_refused() -> None:
+    model = build_model("erfnet", num_classes=2, in_channels=1, width=4)
+    with pytest.raises(JobError, match=r"output.*'decoder'.*encoder, whole"):
+        check_output(model, "decoder")
+    plain = build_model("unet", num_classes=2, in_channels=1, levels=2, width=4)
+    check_output(plain, None)
+    assert label_strides(plain, (None,)) == (1,)
+    with pytest.raises(JobError, match=r"'encoder'.*one output"):
+        check_output(plain, "encoder")

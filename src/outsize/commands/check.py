@@ -55,13 +55,12 @@ def blocks_halo_px(job: Job, in_channels: int) -> int:
     """Return the distance that blocks of different splits need: the model's halo; 0 where nothing asks for it."""
     if not job.data.images or job.data.split.by != "blocks" or job.data.split.gap_px is not None:
         return 0
-    from outsize.measure.trace import example_shape, trace
+    from outsize.measure.facts import halo_of
     from outsize.models import build_model
-    from outsize.tiles.halo import derive_halo
 
     options = {key: value for key, value in job.model.options.items() if key != "weights"}
     model = build_model(job.model.name, num_classes=len(job.data.classes), in_channels=in_channels, **options)
-    return derive_halo(trace(model, example_shape(in_channels))).largest_px
+    return halo_of(model, in_channels).largest_px
 
 
 def _refuse_faults(survey: Survey, reporter: Reporter) -> None:
@@ -74,7 +73,9 @@ def _refuse_faults(survey: Survey, reporter: Reporter) -> None:
     if len(faults) == 1:
         raise faults[0]
     need, remedy = "images with labels that fit", "mend them; all are listed above"
-    raise DataError(explain(f"{len(faults)} images cannot be used", f"first: {faults[0]}", need, remedy))
+    raise DataError(
+        explain("the data cannot be used", f"{len(faults)} faults, first: {faults[0]}", need, remedy)
+    )
 
 
 def _say(job: Job, checked: Checked, reporter: Reporter) -> None:

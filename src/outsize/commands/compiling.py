@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from outsize.commands.planning import Situation
+
 _BUDGETS = (None, 0.5)  # shares of what a block keeps: as the compiler likes, and half
 _NUM_SAMPLES = 2  # of the batch: batch norm of a small window wants more than one
 _NUM_WARM, _NUM_TIMED = 3, 8
@@ -28,11 +30,9 @@ def try_compiled(
     job: Job,
     model: nn.Module,
     num_bands: int,
-    device: torch.device,
+    where: Situation,
     step_of: Callable[[int, int], StepFacts],
     reporter: Reporter,
-    *,
-    bf16: bool,
 ) -> tuple[Compiled, ...]:
     """Run a few samples plainly and compiled, and return what that does to memory and time; () where it cannot be.
 
@@ -40,7 +40,8 @@ def try_compiled(
     """
     import torch
 
-    section = job.train
+    section, device, bf16 = job.train, where.device, where.bf16
+    assert device is not None
     num_samples, side_px = min(section.batch, _NUM_SAMPLES), section.tile_px
     try:
         paths = blocks_to_compile(step_of(num_samples, side_px))
@@ -51,7 +52,7 @@ def try_compiled(
     reporter.say("compiling", f"compiling {len(paths)} blocks to see what that brings: this takes a while")
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            plain_s = _seconds(real_step(job, model, shape, device, bf16=bf16), device)
+            plain_s = _seconds(real_step(job, model, shape, device, bf16=bf16, fuse=where.fuse), device)
             for budget in _BUDGETS:
                 found.append(_tried(job, model, shape, device, Compile(paths, budget), plain_s, bf16=bf16))
     except PlanError as error:  # a block that torch.compile cannot take: told, and the plan does without

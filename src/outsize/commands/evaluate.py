@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.score_lines import class_lines, figure, outline_lines, published_lines, scene_lines
 from outsize.commands.scoring import Subject, files_of, open_split
 from outsize.job import Job, load_job
 from outsize.progress import Reporter
@@ -29,6 +31,9 @@ def evaluate(run_path: Path, *, split: str, reporter: Reporter, aoi: Path | None
     table = label_table([each.value for each in job.data.classes], job.data.ignore_value)
     compared = _compare(subjects, files, table, len(job.data.classes), reporter)
     result = _result(job, subjects, compared)
+    result["published"] = (
+        job.published.model_dump() if job.published.scores or job.published.classes else None
+    )
     result["aoi"] = None if aoi is None else str(aoi)
     result["places"] = _draw_places(run, job, split, subjects, files, compared, table)
     known = read_json(run.scores, "evaluate") if run.scores.exists() else {}
@@ -45,37 +50,79 @@ def _compare(
     num_classes: int,
     reporter: Reporter,
 ) -> list[Comparison]:
-    from outsize.infer.evaluate import compare_map, num_windows
+    import torch
 
-    num = sum(num_windows(each.scene.image.height, each.scene.image.width) for each in subjects)
-    with reporter.bar("evaluate", num, "window") as bar:
-        return [
-            compare_map(
-                maps, subject.scene, table, num_classes, number=number, inside=subject.inside, bar=bar
+    from outsize.data.loader import num_cores, prefetch
+    from outsize.infer.evaluate import compare_map, num_windows
+    from outsize.metrics.boundary import tolerances_for
+
+    sizes = [(each.scene.image.height, each.scene.image.width) for each in subjects]
+    tolerances = tolerances_for(sizes)
+    num_threads = torch.get_num_threads()
+    with reporter.bar("evaluate", sum(num_windows(*size) for size in sizes), "window") as bar:
+
+        def compare_one(number: int) -> Comparison:
+            subject = subjects[number]
+            return compare_map(
+                files[number],
+                subject.scene,
+                table,
+                num_classes,
+                inside=subject.inside,
+                tolerances=tolerances[number],
+                bar=bar,
             )
-            for number, (subject, maps) in enumerate(zip(subjects, files, strict=True))
-        ]
+
+        # each picture is counted by one thread, pictures side by side: teams of threads would wait for each other
+        num_at_once = max(1, min(8, num_cores() // 2))
+        torch.set_num_threads(1)
+        try:
+            return list(
+                prefetch(
+                    compare_one, range(len(subjects)), num_threads=num_at_once, num_ahead=2 * num_at_once
+                )
+            )
+        finally:
+            torch.set_num_threads(num_threads)
 
 
 def _result(job: Job, subjects: Sequence[Subject], compared: Sequence[Comparison]) -> dict[str, Any]:
     import numpy as np
 
+    from outsize.metrics.boundary import BoundaryScores
     from outsize.metrics.calibration import no_pixels
     from outsize.metrics.confusion import Scores
 
     names = tuple(each.name for each in job.data.classes)
+    outlines = BoundaryScores(names, [each.outlines for each in compared if each.outlines is not None])
+    boundary = outlines.as_dict()
+    diagonal = boundary.get("diagonal")
+    bf_of_scene = outlines.of_pictures() if diagonal else [float("nan")] * len(subjects)
     scenes = []
-    for subject, found in zip(subjects, compared, strict=True):
+    for subject, found, bf in zip(subjects, compared, bf_of_scene, strict=True):
         scores = Scores(names, found.counts).as_dict()
         figures = {key: scores[key] for key in ("mean_iou", "pixel_accuracy", "num_px")}
+        if diagonal:
+            figures["mean_bf"] = None if np.isnan(bf) else round(bf, 6)
         trust = found.reliability
         if trust is not None:
             figures["expected_calibration_error"] = trust.as_dict()["expected_calibration_error"]
         scenes.append({"name": subject.name, "scene": str(subject.scene.image.path), **figures})
-    total = np.sum([found.counts for found in compared], axis=0)
+    total = Scores(names, np.sum([found.counts for found in compared], axis=0)).as_dict()
+    num_scenes = np.sum([found.counts.sum(axis=1) > 0 for found in compared], axis=0)
+    for name, num in zip(names, num_scenes, strict=True):
+        total["classes"][name] |= {
+            "num_scenes": int(num),
+            "bf": diagonal["classes"][name] if diagonal else None,
+        }
     trusts = [found.reliability for found in compared if found.reliability is not None]
-    reliability = sum(trusts, no_pixels()).as_dict() if trusts else None
-    return {**Scores(names, total).as_dict(), "scenes": scenes, "reliability": reliability}
+    return {
+        **total,
+        "mean_bf": diagonal["mean"] if diagonal else None,
+        "boundary": boundary,
+        "scenes": scenes,
+        "reliability": sum(trusts, no_pixels()).as_dict() if trusts else None,
+    }
 
 
 def _draw_places(
@@ -97,7 +144,8 @@ def _draw_places(
             old.unlink(missing_ok=True)
     classes = [(each.name, each.colour) for each in job.data.classes]
     drawn: list[dict[str, Any]] = []
-    for rank, place in pick_places([each for found in compared for each in found.places]):
+    places = [replace(place, scene=number) for number, found in enumerate(compared) for place in found.places]
+    for rank, place in pick_places(places):
         subject = subjects[place.scene]
         number = 1 + sum(each["rank"] == rank for each in drawn)
         path = run.pictures / f"{split}-{rank}-{number}.png"
@@ -131,24 +179,17 @@ def _draw_middle(
 
 
 def _say(result: dict[str, Any], split: str, run: RunFolder, reporter: Reporter) -> None:
-    lines = [f"{'class':<16}{'IoU':>8}{'accuracy':>10}{'F1':>8}{'pixels':>14}"]
-    for name, row in result["classes"].items():
-        iou, accuracy, f1 = (_figure(row[key]) for key in ("iou", "accuracy", "f1"))
-        lines.append(f"{name:<16}{iou:>8}{accuracy:>10}{f1:>8}{row['num_px']:>14,}")
-    if len(result["scenes"]) > 1:
-        width = max(16, *(len(each["name"]) for each in result["scenes"]))
-        lines.append(f"{'scene':<{width}}{'mean IoU':>10}{'right':>8}{'pixels':>14}")
-        for each in result["scenes"]:
-            figures = f"{_figure(each['mean_iou']):>10}{_figure(each['pixel_accuracy']):>8}"
-            lines.append(f"{each['name']:<{width}}{figures}{each['num_px']:>14,}")
     trust = result["reliability"]
-    error = f", calibration error {_figure(trust['expected_calibration_error'])}" if trust else ""
-    lines.append(
-        f"{split}: mean IoU {_figure(result['mean_iou'])}, pixel accuracy {_figure(result['pixel_accuracy'])}"
+    error = f", calibration error {figure(trust['expected_calibration_error'])}" if trust else ""
+    last = (
+        f"{split}: mean IoU {figure(result['mean_iou'])}, pixel accuracy {figure(result['pixel_accuracy'])}"
         f"{error}: {run.scores}"
     )
+    lines = [
+        *class_lines(result),
+        *outline_lines(result["boundary"]),
+        *scene_lines(result["scenes"]),
+        *published_lines(result),
+        last,
+    ]
     reporter.say("scores", "\n".join(lines), split=split, **result)
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

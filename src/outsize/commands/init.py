@@ -12,6 +12,7 @@ from outsize.runs import write_text
 
 if TYPE_CHECKING:
     from outsize.data.guess import Guess
+    from outsize.data.recognise import Dataset
 
 _COLOURS = ("#b8b08d", "#d1495b", "#3474c2", "#266e38", "#decb6e", "#7a4fa3", "#e07b39", "#4fb0ae", "#8c8c8c")
 
@@ -22,22 +23,7 @@ task = "segment"
 seed = 0
 run = {run}
 
-[data]
-format = "{format}"{format_note}
-{root}images = {images}
-# Labels, seen from their image: {{stem}} is the image's name without its ending.
-labels = {labels}
-{meaning}ignore_value = {ignore}        # label value that is neither learnt nor scored
-bands = {bands}        # CHECK: names of the bands, in file order
-max_bad_share = 0.0        # share of corrupt images that may be set aside
-
-[data.split]
-by = "{split}"        # {split_note}
-val = 0.15
-test = 0.15
-
-# CHECK: give the classes their names and colours.
-{classes}
+{data}
 [model]
 name = "unet"        # or e.g. "smp:Unet/resnet18"
 levels = 4
@@ -54,6 +40,26 @@ lr = 1e-3
 [limits]
 # gpu_memory = "16GiB"
 """
+
+_DATA = """\
+[data]
+format = "{format}"{format_note}
+{root}images = {images}
+# Labels, seen from their image: {{stem}} is the image's name without its ending.
+labels = {labels}
+{meaning}ignore_value = {ignore}        # label value that is neither learnt nor scored
+bands = {bands}        # CHECK: names of the bands, in file order
+max_bad_share = 0.0        # share of corrupt images that may be set aside
+
+[data.split]
+by = "{split}"        # {split_note}
+val = 0.15
+test = 0.15
+
+# CHECK: give the classes their names and colours.
+{classes}"""
+
+_CLASS_MAPS = "CHECK: or taco-1, -2, -3, -4, -17, -60; or leave it out and list data.classes"
 
 _SPLIT_NOTES = {
     "scene": "each image is in one of train, val and test",
@@ -77,9 +83,11 @@ def init(folder: Path, *, out: Path | None, overwrite: bool, reporter: Reporter)
         )
     found = guess(folder)
     write_text(target, _as_job(found, folder, target))
-    kind = "pictures with masks" if found.is_picture else "scenes"
+    kind = found.format if found.dataset else "pictures with masks" if found.is_picture else "scenes"
+    is_split = found.dataset is not None and found.dataset.is_split
+    split = "as distributed" if is_split else f"by {found.split_by}"
     lines = [
-        f"{_images(found.num_images)} ({kind}), {len(found.classes)} classes, split by {found.split_by}: {target}",
+        f"{_images(found.num_images)} ({kind}), {len(found.classes)} classes, split {split}: {target}",
         "next: open it, name the classes (lines marked CHECK), then run",
         f"  outsize check {target}",
         f"  outsize train {target}",
@@ -92,6 +100,40 @@ def init(folder: Path, *, out: Path | None, overwrite: bool, reporter: Reporter)
 def _as_job(found: Guess, folder: Path, target: Path) -> str:
     here, there = target.parent.resolve(), folder.resolve()
     root = there.relative_to(here).as_posix() if there.is_relative_to(here) else there.as_posix()
+    return _TEXT.format(
+        folder=" ".join(str(folder).split()),
+        num=_images(found.num_images),
+        run=_quoted(f"runs/{there.name}"),
+        data=_data(found, root) if found.dataset is None else _dataset(found.dataset, root),
+    )
+
+
+def _dataset(dataset: Dataset, root: str) -> str:
+    """Write the section of a dataset that is known: only what does not follow from its format."""
+    lines = ["[data]", f'format = "{dataset.format}"        # as distributed: classes and colours are known']
+    if dataset.format == "coco" and dataset.class_map is None:
+        lines = ["[data]", 'format = "coco"        # outlines of one file for all pictures']
+    lines += [f"root = {_quoted(root)}"] if root != "." else []
+    lines += [f"labels = {_quoted(dataset.labels)}"] if dataset.labels is not None else []
+    if dataset.class_map is not None:
+        lines.append(f"class_map = {_quoted(dataset.class_map)}        # {_CLASS_MAPS}")
+    elif dataset.format == "coco":
+        lines.append(
+            f"outside = {_quoted(dataset.class_names[0])}        # CHECK: or leave it out to ignore the rest"
+        )
+    lines.append("max_bad_share = 0.0        # share of corrupt images that may be set aside")
+    if not dataset.is_split:
+        note = _SPLIT_NOTES["scene"]
+        lines += ["", "[data.split]", f'by = "scene"        # {note}', "val = 0.15", "test = 0.15"]
+    if dataset.format == "coco" and dataset.class_map is None:
+        lines += ["", "# CHECK: give the classes their colours."]
+        lines += [
+            _class_table(number, (name, number, None)) for number, name in enumerate(dataset.class_names)
+        ]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _data(found: Guess, root: str) -> str:
     meaning = []
     if found.attribute is not None:
         meaning.append(f"attribute = {_quoted(found.attribute)}        # CHECK: names the class of a polygon")
@@ -102,10 +144,7 @@ def _as_job(found: Guess, folder: Path, target: Path) -> str:
             f"outside = {_quoted(found.outside)}        # CHECK: or leave it out to ignore the rest"
         )
     notes = {"folders": "        # pictures, each with a mask", "scenes": "        # large rasters"}
-    return _TEXT.format(
-        folder=" ".join(str(folder).split()),
-        num=_images(found.num_images),
-        run=_quoted(f"runs/{folder.resolve().name}"),
+    return _DATA.format(
         format=found.format,
         format_note=notes[found.format],
         root="" if root == "." else f"root = {_quoted(root)}\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from outsize.job import Job
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.machines import find_machine
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Fuse, Plan
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt, Rates
 from outsize.progress import Reporter
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from outsize.plan.compiled import Compiled
     from outsize.plan.ladder import Task
+
+
+_FEW = 2  # samples that show which operations follow one another: batch norm of a small window wants more than one
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Situation:
     device: torch.device | None = None  # None: the machine is not here
     learnt: Learnt | None = None  # by a real step
     compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
+    fuse: Fuse | None = None  # layers that are, where the job and the machine allow it
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
@@ -74,15 +79,15 @@ def taught(job: Job, model: nn.Module, num_bands: int, where: Situation, reporte
     from outsize.commands.compiling import try_compiled
     from outsize.commands.profiling import learn_here
 
+    where = replace(where, fuse=_fuse(job, model, num_bands, where))
     if where.device is None:
         return where
     step_of = _step_of(job, model, num_bands, where)
     if job.train.compile:
-        tried = try_compiled(job, model, num_bands, where.device, step_of, reporter, bf16=where.bf16)
-        where = replace(where, compiled=tried)
+        where = replace(where, compiled=try_compiled(job, model, num_bands, where, step_of, reporter))
     if where.kind != "cuda" or where.device is None:
         return where
-    learnt = learn_here(job, model, num_bands, where.device, where.clock, step_of, reporter, bf16=where.bf16)
+    learnt = learn_here(job, model, num_bands, where, step_of, reporter)
     if learnt is None:
         return where
     return replace(where, learnt=learnt, machine=replace(where.machine, usable_share=learnt.usable_share))
@@ -121,6 +126,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     """Describe the training step of a job to the planner; GPUs share its batch."""
     from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
     from outsize.plan.ladder import Task
+    from outsize.plan.timeline import Link
     from outsize.tasks import TASKS
 
     section, task = job.train, TASKS[job.task]
@@ -132,11 +138,25 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         step_of=step_of,
         blocks_of=step_of,
         compiled=where.compiled,
+        fuse=where.fuse,
         halo=facts.halo,
         across_samples=first_norm(model, OVER_SAMPLES),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
+        # on a CPU all memory is the host's
+        link=Link.of(where.rates, where.num_gpus) if where.kind == "cuda" else None,
+        host_bytes=_host_bytes(job.limits.host_memory, where),
         **where.clock.settings(),
     )
+
+
+def _host_bytes(limit_bytes: int | None, where: Situation) -> float:
+    """Return what one GPU may lock of its host's memory; of a machine that is not here, what the catalogue knows."""
+    if where.device is not None:
+        from outsize.measure.host import host_room_bytes
+
+        return host_room_bytes(limit_bytes)
+    known_bytes = where.machine.host_free_bytes or math.inf  # a GPU by itself: the host is not known
+    return known_bytes if limit_bytes is None else min(limit_bytes, known_bytes)
 
 
 class _StepOf(Protocol):
@@ -147,6 +167,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
     """Return what tells the facts of a step by its number of samples, the side of its windows, and blocks run again."""
     from outsize.measure.step import trace_step
     from outsize.strategies.blocks import checkpointed
+    from outsize.strategies.fusing import fused_layers
     from outsize.tasks import TASKS
     from outsize.train.optimizer import optimizer_of
 
@@ -160,6 +181,8 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
     )
 
     loss = task.loss_on_shapes(section.loss)
+    fuse = where.fuse
+    around = None if fuse is None else lambda model: fused_layers(model, fuse)()
 
     @lru_cache(maxsize=32)
     def step_of(num_samples: int, side_px: int, blocks: tuple[str, ...] = (), /) -> StepFacts:
@@ -174,6 +197,28 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
             optimizer=make_optimizer,
             bf16=where.bf16,
             device=where.kind,
+            around=around,
         )
 
     return step_of
+
+
+def _fuse(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Fuse | None:
+    """Return the layers that run by kernels of our own; None where the job does not want that, or it cannot be."""
+    from torch import nn
+
+    from outsize.errors import TraceError
+    from outsize.plan.fuse import find_fusible
+    from outsize.strategies.fused import fusing
+    from outsize.strategies.fusing import can_be_fused
+
+    if where.kind != "cuda" or not job.train.fuse or (where.device is not None and not fusing("cuda")):
+        return None
+    named = dict(model.named_modules())
+    fusible = {path for path, module in named.items() if can_be_fused(module)}
+    relus = {path for path, module in named.items() if type(module) is nn.ReLU}
+    try:
+        facts = _step_of(job, model, num_bands, where)(_FEW, job.train.tile_px)
+    except TraceError:
+        return None  # which is told where the step itself is followed
+    return find_fusible(facts, fusible, relus)

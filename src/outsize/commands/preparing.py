@@ -77,7 +77,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
     """
     from outsize.data.bands import band_order
     from outsize.data.catalogue import find_data, make_splits
-    from outsize.train.phases import check_trainable
+    from outsize.train.phases import check_output, check_trainable
 
     survey = find_data(job.data, seed=job.seed, cache=RunFolder(Path(job.run)).labels)
     images = [scene.image for scene in survey.scenes.values()]
@@ -85,6 +85,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
     model, init = _build(job, bands, starting, reporter)
     for phase in job.train.all_phases():
         check_trainable(model, phase.trainable)
+        check_output(model, phase.output)
     where = taught(job, model, len(bands), where, reporter)
     facts = facts_on(model, len(bands), where)
     splits = make_splits(survey, job.data, seed=job.seed, halo_px=facts.halo.largest_px)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from outsize.job import Job
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.plan.plan import Compile
-    from outsize.plan.times import Clock, Learnt
+    from outsize.commands.planning import Situation
+    from outsize.plan.plan import Compile, Fuse
+    from outsize.plan.times import Learnt
 
 _LEAST_SIDE_PX = 64
 
@@ -27,12 +29,9 @@ def learn_here(
     job: Job,
     model: nn.Module,
     num_bands: int,
-    device: torch.device,
-    clock: Clock,
+    where: Situation,
     step_of: Callable[[int, int], StepFacts],
     reporter: Reporter,
-    *,
-    bf16: bool,
 ) -> Learnt | None:
     """Run plain steps of the job's size, or the largest of which there is room, and return what they teach.
 
@@ -40,8 +39,10 @@ def learn_here(
     """
     from outsize.measure.profiled import name_of, recall_or_learn
 
-    section = job.train
-    names = [name_of(model), section.loss, section.optimizer, f"bf16 {bf16}"]
+    section, device = job.train, where.device
+    assert device is not None
+    names = [name_of(model), section.loss, section.optimizer, f"bf16 {where.bf16}", f"fused {where.fuse}"]
+    names.append(f"allocator {os.environ.get('PYTORCH_ALLOC_CONF')}")
     names.append(f"{section.batch} x {num_bands} x {section.tile_px} px")
 
     def learn_now() -> Learnt | None:
@@ -49,9 +50,8 @@ def learn_here(
             "profiling", f"running a step on {device} to learn its time; remembered for the next plan"
         )
         for batch, side_px in _sizes(section.batch, section.tile_px):
-            learnt = _learn(
-                job, model, (batch, num_bands, side_px, side_px), device, clock, step_of, bf16=bf16
-            )
+            shape = (batch, num_bands, side_px, side_px)
+            learnt = _learn(job, model, shape, where, step_of)
             if learnt is not None:
                 return learnt
         return None
@@ -83,11 +83,8 @@ def _learn(
     job: Job,
     model: nn.Module,
     shape: tuple[int, int, int, int],
-    device: torch.device,
-    clock: Clock,
+    where: Situation,
     step_of: Callable[[int, int], StepFacts],
-    *,
-    bf16: bool,
 ) -> Learnt | None:
     """Learn from steps of one size; None where there is no room for them, or the model does not run on it."""
     import torch
@@ -98,6 +95,8 @@ def _learn(
     from outsize.plan.cost import StepCost
 
     batch, _, side_px, _ = shape
+    device = where.device
+    assert device is not None
     run: Callable[[], None] | None
     try:
         facts = step_of(batch, side_px)
@@ -108,8 +107,8 @@ def _learn(
         return None
     try:
         with torch.random.fork_rng(devices=[device] if cuda else []):
-            run = real_step(job, model, shape, device, bf16=bf16).run
-            return learn(run, facts.ops, clock, device, batch=batch, side_px=side_px)
+            run = real_step(job, model, shape, device, bf16=where.bf16, fuse=where.fuse).run
+            return learn(run, facts.ops, where.clock, device, batch=batch, side_px=side_px)
     except torch.OutOfMemoryError:
         return None
     finally:
@@ -135,6 +134,7 @@ def real_step(
     *,
     bf16: bool,
     compiled: Compile | None = None,
+    fuse: Fuse | None = None,
 ) -> RealStep:
     """Return a training step on a copy of the model and made-up pixels, plain or compiled, as training would run it."""
     import torch
@@ -155,10 +155,13 @@ def real_step(
         len(job.data.classes), (num_samples, height, width), generator=generator, dtype=torch.uint8
     )
     totals = task.count_terms(section.loss, labels, None)
-    batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals).to(device)
+    statistics = BandStatistics((0.0,) * num_bands, (1.0,) * num_bands)
+    batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals)
+    batch = task.complete(batch, model, section.loss, statistics).to(device)
     twin = to_device(copy.deepcopy(model), device).train()
-    terms = task.make_loss_terms(section.loss, BandStatistics((0.0,) * num_bands, (1.0,) * num_bands), None)
-    plan = Plan("train", num_samples, limit_bytes=1, peak_bytes=1, exact=True, why=(), compile=compiled)
+    terms = task.make_loss_terms(section.loss, statistics, None)
+    plan = Plan("train", num_samples, limit_bytes=1, peak_bytes=1, exact=True, why=())
+    plan = replace(plan, compile=compiled, fuse=fuse)
     step = compose(twin, terms, plan, bf16=bf16)
     optimizer = make_optimizer(
         twin, section.optimizer, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import RunError, explain
 from outsize.plan.plan import Plan, Recompute, plan_from_dict
-from outsize.plan.step import Key
+from outsize.plan.step import BLOCK_BYTES, Key
 from outsize.runs import RunFolder, read_json
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from outsize.data.batch import Batch
     from outsize.measure.apart import Outcome
     from outsize.strategies.compose import LossTerms
+    from outsize.strategies.saved import SavedStats
+    from outsize.strategies.traffic import Counters
     from outsize.train.checkpoint import Card
 
 TOLERANCE = 1e-10  # of each tensor's largest value, in float64
@@ -41,6 +45,7 @@ class StepProof:
     num_micro_batches: int
     num_blocks: int
     num_keys: int  # saved tensors that the plan wants made again
+    num_moved_blocks: int  # whose weights come from the host
     unmet: tuple[str, ...]  # those of them that the step did not save
     refused: tuple[str, ...]  # those that it saved and had to keep
 
@@ -62,11 +67,45 @@ class StepProof:
         if self.num_keys:
             num_made = self.num_keys - len(self.unmet) - len(self.refused)
             parts.append(f"{num_made} of {self.num_keys} planned tensors recomputed")
+        if self.num_moved_blocks:
+            parts.append(f"weights of {self.num_moved_blocks} blocks on the host")
         verdict = "yes" if self.passed else "NO" if self.exact else "no, the plan is approximate"
         return (
             f"step as planned = plain, float64 ({', '.join(parts)}): loss differs by {self.loss:.2e}, gradients "
             f"by {self.gradients:.2e}, buffers by {self.buffers:.2e} of the largest (tolerance "
             f"{self.tolerance:.0e}): {verdict}"
+        )
+
+
+@dataclass(frozen=True)
+class SwapProof:
+    """A step that moves tensors to host memory against one that keeps them: largest relative differences."""
+
+    loss: float
+    gradients: float
+    buffers: float
+    most: str  # the tensor that differs most
+    tolerance: float  # how far steps that keep all are from each other
+    passed: bool
+    num_keys: int  # tensors that the plan moves; 0: everything
+    num_moved: int
+
+    @property
+    def largest(self) -> float:
+        """The largest difference."""
+        return max(self.loss, self.gradients, self.buffers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Return one line for a person."""
+        moved = f"{self.num_moved} of {self.num_keys} planned" if self.num_keys else f"all {self.num_moved}"
+        return (
+            f"swapped = resident, float64 ({moved} tensors moved): loss differs by {self.loss:.2e}, gradients by "
+            f"{self.gradients:.2e}, buffers by {self.buffers:.2e} of the largest (resident steps from each other: "
+            f"{self.tolerance:.2e}): {'yes' if self.passed else 'NO'}"
         )
 
 
@@ -80,7 +119,7 @@ def planned_otherwise(run: RunFolder) -> Plan | None:
         found, need = f"{type(error).__name__}: {error}", "the plan that `outsize plan` writes"
         remedy = "run `outsize plan` again with the job of the run"
         raise RunError(explain(f"{run.plan} cannot be understood", found, need, remedy)) from error
-    settings = (plan.recompute, plan.tiles, plan.micro_batches)
+    settings = (plan.recompute, plan.swap, plan.tiles, plan.micro_batches, plan.offload)
     return plan if any(each is not None for each in settings) else None
 
 
@@ -94,27 +133,14 @@ def prove_step(
     """
     import torch
 
-    from outsize.measure.apart import apart, outcome_of
-    from outsize.strategies.compose import compose
-    from outsize.tasks import TASKS
+    from outsize.measure.apart import apart
     from outsize.tiles.grid import cover
 
     small, side_px = _small(plan, stride_px)
-    batch = _random_batch(card, loss, num_samples=min(plan.batch, 2), side_px=side_px).to(device)
-    loss_terms = TASKS[card.task].make_loss_terms(loss, card.statistics, None)
-    draws_anew = any(each is not None for each in (plan.tiles, plan.micro_batches, plan.compile))
-
-    def run(settings: Plan) -> Outcome:
-        twin = _twin(model, device, draws_anew=draws_anew)
-        step = compose(twin, loss_terms, settings, bf16=False)
-        torch.manual_seed(_SEED)
-        return outcome_of(twin, lambda: step(batch, last=True))
-
-    plain = replace(small, tiles=None, micro_batches=None, recompute=None, compile=None)
+    trial = _trial(plan, model, card, loss=loss, side_px=side_px, device=device)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        found = apart(run(small), run(plain))
-        twin = _twin(model, device, draws_anew=draws_anew)
-        unmet, refused = _missed(twin, loss_terms, batch, plan)
+        met = trial.met(plan)
+        found = apart(trial.run(_with_room(small, met))[0], trial.run(small.plain())[0])
     recompute = plan.recompute or Recompute()
     tiles = cover(side_px, side_px, small.tiles.core_px, small.tiles.halo) if small.tiles else ()
     return StepProof(
@@ -123,12 +149,138 @@ def prove_step(
         tolerance=TOLERANCE,
         passed=found.largest <= TOLERANCE,
         num_tiles=len(tiles),
-        num_micro_batches=min(plan.micro_batches or 1, len(batch.images)),
+        num_micro_batches=min(plan.micro_batches or 1, len(trial.batch.images)),
         num_blocks=len(recompute.blocks),
         num_keys=len(recompute.saved),
-        unmet=unmet,
-        refused=refused,
+        num_moved_blocks=len(plan.offload.blocks) if plan.offload is not None else 0,
+        unmet=_named(met.unmet),
+        refused=_named(met.refused),
     )
+
+
+def prove_swap(
+    plan: Plan, model: nn.Module, card: Card, *, loss: str, stride_px: int, device: torch.device
+) -> SwapProof:
+    """Run one small step as planned and once more with nothing moved to host memory: the same to the bit.
+
+    Kernels of a GPU may add up in another order each time. Where two steps that move nothing differ, a third and a
+    fourth are run, and one that moves must be as near to one of them as they are to each other.
+    """
+    import torch
+
+    from outsize.measure.apart import apart
+
+    assert plan.swap is not None
+    small, side_px = _small(plan, stride_px)
+    trial = _trial(plan, model, card, loss=loss, side_px=side_px, device=device)
+    resident = replace(small, swap=None)
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), _repeatable(device):
+        swapped, counted = trial.run(_with_room(small, trial.met(plan)))
+        kept = [trial.run(resident)[0] for _ in range(2)]
+        if apart(*kept).largest > 0:
+            kept += [trial.run(resident)[0] for _ in range(2)]
+    tolerance = max(apart(one, other).largest for one, other in combinations(kept, 2))
+    found = min((apart(swapped, each) for each in kept), key=lambda each: each.largest)
+    assert counted is not None
+    return SwapProof(
+        **asdict(found),
+        tolerance=tolerance,
+        passed=found.largest <= tolerance,
+        num_keys=len(plan.swap.moved),
+        num_moved=counted.num_out // counted.num_forwards,
+    )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One small step of a model, to be run by several plans, each on a copy."""
+
+    model: nn.Module
+    device: torch.device
+    loss_terms: LossTerms
+    batch: Batch
+    draws_anew: bool
+
+    def run(self, plan: Plan) -> tuple[Outcome, Counters | None]:
+        """Return what a step leaves and what it moved; it may not tell of sizes, for they are not the plan's."""
+        import torch
+
+        from outsize.measure.apart import outcome_of
+        from outsize.strategies.compose import compose
+        from outsize.strategies.offload import in_full
+        from outsize.strategies.traffic import Meter
+
+        twin, meter = self._twin(), Meter()
+        step = compose(twin, self.loss_terms, plan, bf16=False, tell=lambda _: None, meter=meter)
+        torch.manual_seed(_SEED)
+        found = outcome_of(twin, lambda: step(self.batch, last=True))
+        return replace(found, gradients=in_full(found.gradients)), meter.read()
+
+    def met(self, plan: Plan) -> SavedStats:
+        """Count what one forward saves, and which of the tensors to be recomputed it does not, or has to keep."""
+        from outsize.strategies.blocks import checkpointed
+        from outsize.strategies.compiled import compiled
+        from outsize.strategies.saved import SavedTensors
+
+        model, recompute = self._twin(), plan.recompute or Recompute()
+        saved = SavedTensors(model, frozenset(recompute.saved), dear=frozenset(recompute.dear))
+
+        @contextmanager
+        def recomputing() -> Iterator[None]:
+            with checkpointed(model, recompute.blocks), saved, saved.forward():
+                yield
+
+        forward = compiled(model, plan.compile, recomputing) if plan.compile is not None else recomputing
+        with forward():
+            self.loss_terms(model, self.batch)
+        assert saved.stats is not None
+        return saved.stats
+
+    def _twin(self) -> nn.Module:
+        return _twin(self.model, self.device, draws_anew=self.draws_anew)
+
+
+def _trial(
+    plan: Plan, model: nn.Module, card: Card, *, loss: str, side_px: int, device: torch.device
+) -> _Trial:
+    from outsize.tasks import TASKS
+
+    task = TASKS[card.task]
+    batch = _random_batch(card, loss, num_samples=min(plan.batch, 2), side_px=side_px)
+    batch = task.complete(batch, model, loss, card.statistics).to(device)
+    loss_terms = task.make_loss_terms(loss, card.statistics, None)
+    draws_anew = any(each is not None for each in (plan.tiles, plan.micro_batches, plan.compile))
+    return _Trial(model, device, loss_terms, batch, draws_anew)
+
+
+def _with_room(plan: Plan, met: SavedStats) -> Plan:
+    """Give a shrunk plan the host memory that its small step can fill, and let it move tensors of any size."""
+    if plan.swap is None:
+        return plan
+    moved = tuple(replace(each, size_bytes=0) for each in plan.swap.moved)
+    pinned_bytes = met.kept_bytes + BLOCK_BYTES * met.num_kept
+    return replace(plan, swap=replace(plan.swap, moved=moved, pinned_bytes=pinned_bytes))
+
+
+@contextmanager
+def _repeatable(device: torch.device) -> Iterator[None]:
+    """Choose kernels that do the same each time, where a GPU has them."""
+    import torch
+
+    if device.type != "cuda":
+        yield
+        return
+    before, warned = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)
 
 
 def _small(plan: Plan, stride_px: int) -> tuple[Plan, int]:
@@ -187,29 +339,6 @@ def _twin(model: nn.Module, device: torch.device, *, draws_anew: bool) -> nn.Mod
 
     twin.register_forward_pre_hook(widen)
     return twin
-
-
-def _missed(
-    model: nn.Module, loss_terms: LossTerms, batch: Batch, plan: Plan
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the tensors to be recomputed that one forward does not save, and those that it has to keep."""
-    from outsize.strategies.blocks import checkpointed
-    from outsize.strategies.compiled import compiled
-    from outsize.strategies.saved import SavedTensors
-
-    recompute = plan.recompute or Recompute()
-    saved = SavedTensors(model, frozenset(recompute.saved))
-
-    @contextmanager
-    def recomputing() -> Iterator[None]:
-        with checkpointed(model, recompute.blocks), saved, saved.forward():
-            yield
-
-    forward = compiled(model, plan.compile, recomputing) if plan.compile is not None else recomputing
-    with forward():
-        loss_terms(model, batch)
-    assert saved.stats is not None
-    return _named(saved.stats.unmet), _named(saved.stats.refused)
 
 
 def _named(keys: Collection[Key]) -> tuple[str, ...]:

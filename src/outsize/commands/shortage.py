@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outsize.commands.planning import train_task
+from outsize.errors import PlanError, explain
 from outsize.job import Job
 from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan
@@ -30,6 +31,8 @@ def tightening(
 
     def tighten(shortage: Shortage) -> Step:
         nonlocal now
+        if now.offload is not None:
+            raise PlanError(_cannot_repeat(now, shortage))
         task = train_task(job, prepared.model, len(prepared.bands), prepared.facts, prepared.where)
         limits = job.limits
         ways = partial(choose, task, limit_bytes=now.limit_bytes, approximate=limits.allow_approximate)
@@ -54,3 +57,13 @@ def tightening(
         return make_step(now)
 
     return tighten
+
+
+def _cannot_repeat(plan: Plan, shortage: Shortage) -> str:
+    """Say that torch's offload is left in the middle of a step by an error in backward, and cannot begin anew."""
+    return explain(
+        "memory ran out in a training whose weights are on the host, where a step cannot be repeated",
+        f"{format_bytes(shortage.available_bytes)} available: {shortage.message}",
+        f"{format_bytes(plan.peak_bytes)} as planned, and more",
+        "free memory on the device or set limits.gpu_memory lower, and go on with --resume",
+    )

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.hosting import host_has_room, place, what_moved
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
 from outsize.errors import RunError, explain
@@ -37,7 +38,7 @@ def train(
     """Train as a job says; `mode` is "new", "resume" or "overwrite"."""
     from outsize.commands.preparing import prepare
     from outsize.measure.machine import pick_device
-    from outsize.train.checkpoint import load_state, to_device
+    from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
 
     job = load_job(job_path, overrides)
@@ -63,7 +64,7 @@ def train(
         reporter.say("resume", "nothing to resume yet: beginning anew", step=0)
     if state is not None:
         reporter.say("resume", f"resuming at step {state[1]['total_steps']}", step=state[1]["total_steps"])
-    to_device(prepared.model, prepared.device)
+    place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
     with closing(lessons.windows):
         position = _fit(job, run, prepared, lessons, state, reporter)
     early = " (stopped early)" if position.stopped else ""
@@ -96,7 +97,8 @@ def _plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: 
     from outsize.plan.choose import usable_bytes
 
     before = plan_from_dict(read_json(run.plan, "plan")["train"])
-    if before.peak_bytes <= usable_bytes(prepared.facts.machine, job.limits):
+    fits = before.peak_bytes <= usable_bytes(prepared.facts.machine, job.limits)
+    if fits and host_has_room(before, job.limits):
         return before
     text = "warning: the plan that this training began with no longer fits; another goes on, and may round otherwise"
     reporter.say("warning", text)
@@ -125,10 +127,11 @@ def _fit(
     from outsize.commands.shortage import tightening
     from outsize.data.sampling import Seen
     from outsize.strategies.compose import compose
+    from outsize.strategies.offload import as_held, in_full
     from outsize.strategies.recover import recovering
+    from outsize.strategies.traffic import Meter
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import save_state
-    from outsize.train.feed import BatchMaker
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Hooks, fit
 
@@ -138,9 +141,10 @@ def _fit(
     log = TrainingLog(run.metrics, run.events, from_step=done)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
     tell = partial(_tell, log=log, reporter=reporter)
+    meter = Meter()
 
     def make_step(plan: Plan) -> Step:
-        return compose(prepared.model, loss_terms, plan, bf16=prepared.where.bf16, tell=tell)
+        return compose(prepared.model, loss_terms, plan, bf16=prepared.where.bf16, tell=tell, meter=meter)
 
     def changed(plan: Plan, why: str) -> None:
         tell(why)
@@ -154,26 +158,45 @@ def _fit(
     num_epochs = sum(phase.epochs for phase in recipe.phases)
     num_steps = recipe.steps_per_epoch * num_epochs
 
-    make = BatchMaker(
-        lessons.windows,
-        task.count_terms,
-        job.train.loss,
-        lessons.weights,
-        num_classes=len(seen.names),
-        batch=job.train.batch,
-    )
+    make = _batch_maker(job, prepared, lessons, recipe)
     feed = _feed(job, prepared, make, seen, (num_epochs, recipe.steps_per_epoch), reporter)
     with closing(feed), reporter.bar("train", num_steps, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
             batches=feed.batches,
-            validate=lambda model: {**_validate(prepared, model), "mix": seen.as_dict()},
+            validate=lambda model: {
+                **_validate(prepared, model),
+                "mix": seen.as_dict(),
+                **what_moved(meter, reporter),
+            },
             log=partial(_log, log, bar, reporter),
-            save_state=partial(save_state, run.state, prepared.model),
+            save_state=lambda tensors, where: save_state(run.state, prepared.model, in_full(tensors), where),
             save_epoch=partial(_save_epoch, run, prepared),
         )
         with _shortage_told():
-            return fit(prepared.model, step, recipe, hooks, state)
+            held = None if state is None else (as_held(prepared.model, state[0]), state[1])
+            return fit(prepared.model, step, recipe, hooks, held)
+
+
+def _batch_maker(job: Job, prepared: Prepared, lessons: _Lessons, recipe: Recipe) -> BatchMaker:
+    """Make samples with the maps that model and loss want, and the totals that the phases divide by."""
+    from outsize.data.edges import map_maker
+    from outsize.tasks import TASKS
+    from outsize.train.feed import BatchMaker
+    from outsize.train.phases import label_strides
+
+    task, card = TASKS[job.task], prepared.card
+    strides = label_strides(prepared.model, [phase.output for phase in recipe.phases])
+    maps = task.wanted_maps(prepared.model, job.train.loss)
+    return BatchMaker(
+        lessons.windows,
+        partial(task.count_terms, strides=strides),
+        job.train.loss,
+        lessons.weights,
+        num_classes=len(card.classes),
+        batch=job.train.batch,
+        make_maps=map_maker(maps, card.dtype, card.statistics),
+    )
 
 
 @contextmanager
@@ -288,7 +311,13 @@ def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
     num_samples = section.samples_per_epoch or windows.samples_per_cover
     return Recipe(
         phases=[
-            TrainPhase(phase.name, phase.epochs or section.epochs, phase.lr or section.lr, phase.trainable)
+            TrainPhase(
+                phase.name,
+                phase.epochs or section.epochs,
+                phase.lr or section.lr,
+                phase.trainable,
+                phase.output,
+            )
             for phase in section.all_phases()
         ],
         schedule=Schedule(

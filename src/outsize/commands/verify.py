@@ -45,9 +45,11 @@ def verify(
         failures += _probe(ready, result, reporter)
     if train_plan is not None:
         failures += _step(train_plan, ready, job.train.loss, result, reporter)
+        if train_plan.swap is not None:
+            failures += _swap(train_plan, ready, job.train.loss, result, reporter)
     write_json(run.verify, result)
     if failures:
-        need = "tiled logits equal to whole ones, and a step as planned equal to the plain one"
+        need = "tiled logits equal to whole ones, and a step as planned equal to the plain and to the resident one"
         remedy = "report this model: its halo or its plan is derived wrongly"
         raise VerifyError(explain(f"run {run.path} fails verification", "; ".join(failures), need, remedy))
     return result
@@ -113,6 +115,25 @@ def _step(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter:
         return []
     return [
         f"a step as planned differs from the plain one by {proof.largest:.1e} of the largest in {proof.most}"
+    ]
+
+
+def _swap(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter) -> list[str]:
+    from outsize.commands.proving import prove_swap
+
+    device, stride_px = ready.settings.device, ready.halo.stride_px
+    proof = prove_swap(plan, ready.model, ready.card, loss=loss, stride_px=stride_px, device=device)
+    result["swapped_equals_resident"] = proof.as_dict()
+    reporter.say("verify", proof.text(), **result["swapped_equals_resident"])
+    if proof.num_moved < proof.num_keys:
+        text = (
+            f"warning: {proof.num_keys - proof.num_moved} of the tensors planned to be moved did not come up"
+        )
+        reporter.say("warning", text, num_moved=proof.num_moved, num_keys=proof.num_keys)
+    if proof.passed:
+        return []
+    return [
+        f"a swapped step differs from the resident one by {proof.largest:.1e} of the largest in {proof.most}"
     ]
 
 

@@ -7,10 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from outsize.data.colours import blur, draw_recolouring, draw_sigma_px, recolour
 from outsize.data.sample import Sample
 from outsize.data.statistics import BandStatistics
+from outsize.errors import JobError, explain
 
 MAX_SCALE = 2.0  # and 1/2; beyond, bilinear reading would skip pixels
 GAIN, OFFSET, NOISE = 0.1, 0.1, 0.05  # of a band's standard deviation
@@ -47,10 +51,30 @@ def noise(sample: Sample, rng: np.random.Generator, statistics: BandStatistics) 
     return replace(sample, image=grain)
 
 
+def jitter(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
+    """Change brightness, contrast, saturation and hue of a picture in red, green and blue."""
+    num_bands = len(sample.image)
+    if num_bands != 3:
+        need, remedy = "3: red, green and blue", 'take "noise" instead, which is for any bands'
+        raise JobError(
+            explain('"jitter" in train.augment is for colours', f"{num_bands} bands", need, remedy)
+        )
+    drawn = draw_recolouring(rng)
+    return _as_floats(sample, lambda image: recolour(image, drawn))
+
+
+def soften(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
+    """Blur every picture a little, some hardly."""
+    sigma_px = draw_sigma_px(rng)
+    return _as_floats(sample, lambda image: blur(image, sigma_px))
+
+
 AUGMENTATIONS: dict[str, Callable[[Sample, np.random.Generator, BandStatistics], Sample]] = {
     "flip": flip,
     "turn": turn,
     "noise": noise,
+    "jitter": jitter,
+    "blur": soften,
 }
 
 
@@ -106,6 +130,15 @@ def _between(
     other *= share
     other += one
     return other
+
+
+def _as_floats(sample: Sample, change: Callable[[Tensor], Tensor]) -> Sample:
+    """Change an image as float32; one of whole numbers is rounded and cut off to what they can hold."""
+    changed = change(torch.from_numpy(sample.image.astype(np.float32, copy=False)))
+    if np.issubdtype(sample.image.dtype, np.integer):
+        about = np.iinfo(sample.image.dtype)
+        changed = changed.round_().clamp_(about.min, about.max)
+    return replace(sample, image=changed.numpy().astype(sample.image.dtype, copy=False))
 
 
 def _each(sample: Sample, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Sample:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from outsize.data.sample import Sample
+
+MakeMaps = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]  # images, valid, labels -> maps by name
 
 
 @dataclass(frozen=True)
@@ -25,38 +27,45 @@ class Batch:
     valid: Tensor  # sample, row, column
     labels: Tensor  # sample, row, column; uint8
     totals: Mapping[str, float]
+    maps: Mapping[str, Tensor] = field(default_factory=dict)  # made of these: sample, row, column; bytes
 
     def to(self, device: torch.device) -> Batch:
         """Copy the tensors to a device."""
-        return replace(
-            self,
-            images=self.images.to(device, non_blocking=True),
-            valid=self.valid.to(device, non_blocking=True),
-            labels=self.labels.to(device, non_blocking=True),
-        )
+        return self.each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
         """Copy the tensors to page-locked memory, from where a copy to a GPU does not make the host wait."""
-        return replace(
-            self,
-            images=self.images.pin_memory(),
-            valid=self.valid.pin_memory(),
-            labels=self.labels.pin_memory(),
-        )
+        return self.each(Tensor.pin_memory)
 
     def part(self, samples: slice) -> Batch:
         """Return some of the samples under the totals of the whole."""
+        return self.each(lambda tensor: tensor[samples])
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """Change every tensor in the same way."""
         return replace(
-            self, images=self.images[samples], valid=self.valid[samples], labels=self.labels[samples]
+            self,
+            images=change(self.images),
+            valid=change(self.valid),
+            labels=change(self.labels),
+            maps={name: change(each) for name, each in self.maps.items()},
         )
 
 
-def collate(samples: Sequence[Sample], count_terms: Callable[[Tensor], Mapping[str, float]]) -> Batch:
-    """Stack samples; `count_terms` turns labels into the totals of the step."""
-    labels = torch.from_numpy(np.stack([sample.labels for sample in samples]))
-    return Batch(
-        images=torch.from_numpy(np.stack([sample.image for sample in samples])),
-        valid=torch.from_numpy(np.stack([sample.valid for sample in samples])),
-        labels=labels,
-        totals=count_terms(labels),
+def collate(
+    samples: Sequence[Sample],
+    count_terms: Callable[[Tensor, Mapping[str, Tensor]], Mapping[str, float]],
+    make_maps: MakeMaps | None = None,
+) -> Batch:
+    """Stack samples; `count_terms` turns labels and maps into the totals of the step."""
+    images, valid, labels = (
+        torch.from_numpy(np.stack(arrays))
+        for arrays in zip(*((each.image, each.valid, each.labels) for each in samples), strict=True)
     )
+    maps = {} if make_maps is None else make_maps(images, valid, labels)
+    return Batch(images, valid, labels, count_terms(labels, maps), maps)
+
+
+def reduced(labels: Tensor, stride: int) -> Tensor:
+    """Take every `stride`-th label a side, from the middle of each square of them, as the nearest one is."""
+    return labels if stride == 1 else labels[..., stride // 2 :: stride, stride // 2 :: stride]

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
 from outsize.data.bands import in_order, own_bands
-from outsize.data.folders import open_picture
+from outsize.data.camvid import find_camvid
+from outsize.data.cityscapes import find_cityscapes
+from outsize.data.coco import find_coco
+from outsize.data.layout import Layout, refuse_keys
 from outsize.data.loader import prefetch, prefetch_in_processes
-from outsize.data.scenes import LabelledScene, find_images, labels_path, open_image, open_scene, scene_name
-from outsize.data.split import SPLITS, BadFile, Splits, check_split, share_blocks, share_out
-from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain
+from outsize.data.patterns import find_patterns
+from outsize.data.scenes import LabelledScene, open_image
+from outsize.data.split import BadFile, Splits, check_split, share_blocks
+from outsize.errors import DataError, OutsizeError, UnsafeFileError, explain
 from outsize.job import DataSection
 from outsize.raster.burn import is_vector
 from outsize.raster.picture import has_picture_name
 from outsize.raster.read import describe
 
-FORMATS = {"scenes": open_scene, "folders": open_picture}
+FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
+    "scenes": find_patterns,
+    "folders": find_patterns,
+    "cityscapes": find_cityscapes,
+    "camvid": find_camvid,
+    "coco": find_coco,
+}
 _NUM_THREADS = 2
 _AT_ONCE = 8  # images that are handed to a thread or process at once
 _MANY = 100  # small pictures for which it is worth while to begin processes
@@ -35,8 +45,9 @@ class Survey:
     scenes: dict[Path, LabelledScene]
     corrupt: tuple[BadFile, ...]
     faults: tuple[OutsizeError, ...]  # in the order of the images
-    shared: dict[str, tuple[Path, ...]]  # images of each split, also those that did not open
+    shared: Mapping[str, tuple[Path, ...]]  # images of each split, also those that did not open
     bands: tuple[str, ...] = ()  # in the order that all scenes are read in
+    notes: tuple[str, ...] = ()  # what else there is to say of what was found
 
     @property
     def num_images(self) -> int:
@@ -67,28 +78,31 @@ def look_around(
     seed: int,
     cache: Path,
     num_threads: int = _NUM_THREADS,
-    look: Callable[[Path, str, OpenScene], tuple[LabelledScene, Visited]] | None = None,
+    look: Callable[[Path, Path | None, str, OpenScene], tuple[LabelledScene, Visited]] | None = None,
 ) -> tuple[Survey, dict[Path, Visited]]:
     """Open every image with its labels; what is wrong with one of them is collected, not raised.
 
-    `look` gets each image, its split and the way to open it, in any thread or process, and may do more than open it:
-    that overlaps with what is done to others, and what it returns comes back by image.
+    `look` gets each image, the file of its labels, its split and the way to open it, in any thread or process, and may
+    do more than open it: that overlaps with what is done to others, and what it returns comes back by image.
     """
-    shared = _share(data, seed)
-    places = {path: split for split, held in shared.items() for path in held}
+    refuse_keys(data)
+    layout = FORMATS[data.format](data, seed)
+    if layout.faults:
+        return Survey({}, (), layout.faults, layout.shared), {}
+    places = {path: split for split, held in layout.shared.items() for path in held}
     paths = list(places)
-    missing = _missing_pairs(paths, data)
-    if missing:
-        return Survey({}, (), (_missing(missing, len(paths)),), shared), {}
-    opened, bands = FORMATS[data.format], data.bands or _first_bands(paths, data)
+    bands = data.bands or _first_bands(paths, data)
 
     def open_scene(path: Path) -> LabelledScene:
-        scene = opened(path, data, cache)
+        assert layout.open is not None
+        scene = layout.open(path, cache).shrunk(data.shrink)
         return replace(scene, image=in_order(bands, scene.image))
 
     def attempt(path: Path) -> tuple[LabelledScene | OutsizeError, Visited | None]:
         try:
-            return (open_scene(path), None) if look is None else look(path, places[path], open_scene)
+            if look is None:
+                return open_scene(path), None
+            return look(path, layout.labels(path), places[path], open_scene)
         except OutsizeError as error:
             return error, None
 
@@ -103,7 +117,7 @@ def look_around(
         )
     else:
         # Burning polygons changes warning filters of the whole process, which is not for threads.
-        num_threads = 1 if is_vector(data.labels) else num_threads
+        num_threads = 1 if data.format == "scenes" and is_vector(data.labels) else num_threads
         parts = prefetch(attempt_some, starts, num_threads=num_threads, num_ahead=4 * num_threads)
     scenes, corrupt, faults, visits = {}, [], [], {}
     for path, (found, visited) in zip(paths, chain.from_iterable(parts), strict=True):
@@ -111,11 +125,11 @@ def look_around(
             scenes[path] = found
             if visited is not None:
                 visits[path] = visited
-        elif isinstance(found, DataError) and _is_corrupt(path, data):
+        elif isinstance(found, DataError) and _is_corrupt(path, layout.labels(path), data):
             corrupt.append(BadFile(path, str(found)))
         else:
             faults.append(found)
-    return Survey(scenes, tuple(corrupt), tuple(faults), shared, tuple(bands)), visits
+    return Survey(scenes, tuple(corrupt), tuple(faults), layout.shared, tuple(bands), layout.notes), visits
 
 
 def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -> Splits:
@@ -128,7 +142,7 @@ def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -
             split: tuple(survey.scenes[path] for path in paths if path in survey.scenes)
             for split, paths in survey.shared.items()
         }
-    splits = Splits(**shared, set_aside=survey.corrupt)
+    splits = Splits(**shared, set_aside=survey.corrupt, notes=survey.notes)
     for split, scenes in splits.items():
         if survey.shared[split] and not scenes and data.split.by != "blocks":
             found = f"all {len(survey.shared[split])} images set aside"
@@ -155,12 +169,12 @@ def refuse_too_many(bad: Sequence[BadFile], num_images: int, max_share: float) -
     )
 
 
-def _is_corrupt(path: Path, data: DataSection) -> bool:
+def _is_corrupt(path: Path, labels: Path | None, data: DataSection) -> bool:
     """Say whether an image that did not open is broken by itself, as is its mask, and not just does not fit."""
     try:
         open_image(path, data)
-        if not is_vector(data.labels):
-            describe(labels_path(scene_name(path, data), data.labels), allow_references=data.allow_references)
+        if labels is not None:
+            describe(labels, allow_references=data.allow_references)
     except UnsafeFileError:
         return False
     except DataError:
@@ -176,38 +190,3 @@ def _first_bands(paths: Sequence[Path], data: DataSection) -> tuple[str, ...]:
         except OutsizeError:  # told where the image is opened with its labels
             continue
     return ()
-
-
-def _share(data: DataSection, seed: int) -> dict[str, tuple[Path, ...]]:
-    lists = {split: getattr(data, split) for split in SPLITS}
-    has_lists = any(lists.values())
-    if bool(data.images) == has_lists:
-        found = "both" if has_lists else "neither"
-        need = "data.images, or data.train with data.val and data.test"
-        raise JobError(explain("it is not clear which images to use", found, need, "name the images one way"))
-    has_folders = bool(data.stack)
-    if has_lists:
-        if not lists["train"]:
-            need, remedy = "image files", "name some in data.train"
-            raise JobError(explain("nothing to train on", "no data.train", need, remedy))
-        return {split: find_images(names, data.labels, folders=has_folders) for split, names in lists.items()}
-    paths = find_images(data.images, data.labels, folders=has_folders)
-    if data.split.by == "blocks":
-        return {"train": paths, "val": (), "test": ()}
-    return share_out(paths, data.split, seed)
-
-
-def _missing_pairs(paths: Sequence[Path], data: DataSection) -> list[tuple[Path, Path]]:
-    pairs = [(path, labels_path(scene_name(path, data), data.labels)) for path in paths]
-    return [(image, labels) for image, labels in pairs if not labels.exists() and image.exists()]
-
-
-def _missing(pairs: Sequence[tuple[Path, Path]], num_images: int) -> DataError:
-    image, labels = pairs[0]
-    more = f", and those of {len(pairs) - 1} more of {num_images} images" if len(pairs) > 1 else ""
-    names = [each.name for each, _ in pairs[1:4]]
-    more += f" ({', '.join(names)}{', ...' if len(pairs) > 4 else ''})" if names else ""
-    remedy = "add them, leave the images out, or correct data.labels"
-    return DataError(
-        explain(f"labels of {image} are missing", f"no {labels}{more}", "labels of each image", remedy)
-    )

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,7 +17,7 @@ from outsize.data.catalogue import OpenScene, Survey, look_around, refuse_too_ma
 from outsize.data.folders import pair_of
 from outsize.data.loader import prefetch
 from outsize.data.problems import Problem, find_problems
-from outsize.data.scenes import LabelledScene, label_table, labels_path, stack_files
+from outsize.data.scenes import LabelledScene, label_table, stack_files
 from outsize.data.split import BadFile, Splits
 from outsize.data.statistics import BandStatistics, from_sums, num_windows
 from outsize.data.tally import BLOCK_PX, Tally, are_plain, is_small, tally_pictures, tally_scene
@@ -49,9 +49,12 @@ def open_and_count(
     """
     table = label_table([each.value for each in data.classes], data.ignore_value)
 
-    def look(path: Path, split: str, open_scene: OpenScene) -> tuple[LabelledScene, Tally | None]:
-        num_classes, mask = len(data.classes), labels_path(path, data.labels)
-        if data.format == "folders" and has_picture_name(path) and has_picture_name(mask):
+    def look(
+        path: Path, mask: Path | None, split: str, open_scene: OpenScene
+    ) -> tuple[LabelledScene, Tally | None]:
+        num_classes = len(data.classes)
+        is_plain = data.format != "scenes" and data.shrink == 1
+        if is_plain and mask is not None and all(map(has_picture_name, (path, mask))):
             # a file that does not open is opened again below, where it is looked at for the reason
             with suppress(DataError), Picture(path) as image, Picture(mask) as labels:
                 scene = pair_of(image, labels)
@@ -208,6 +211,11 @@ def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, Tally]) ->
         bands = data.bands or kept.train[0].image.band_names
         if not problems:  # what follows from a broken file is no news
             problems += find_problems(kept, bands, names, class_px)
+            if data.is_dataset:  # its classes are given: one that a part of it lacks is no mistake
+                problems = [
+                    replace(each, fatal=each.fatal and each.kind != "empty class") for each in problems
+                ]
+    problems += [Problem("incomplete", "", note, fatal=False) for note in splits.notes]
     blocks = {path: tally.blocks for path, tally in good.items()}
     return Checked(kept, _statistics(good.values()), class_px, blocks, tuple(problems))
 
@@ -232,7 +240,7 @@ def _areas(splits: Splits) -> dict[Path, dict[str, tuple[Window, ...]]]:
 def _key(data: DataSection, splits: Splits) -> str:
     """Name all that decides what is counted: classes, split, and each file by size and time."""
     about: list[object] = [[each.value for each in data.classes], [each.name for each in data.classes]]
-    about += [data.ignore_value, data.bands, data.max_bad_share, BLOCK_PX]
+    about += [data.ignore_value, data.bands, data.max_bad_share, data.shrink, BLOCK_PX]
     for split, scenes in splits.items():
         for scene in scenes:
             files = stack_files(scene.image.path, data).values() if data.stack else (scene.image.path,)

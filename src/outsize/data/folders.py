@@ -15,15 +15,16 @@ from outsize.raster.scene import describe_picture
 def open_picture(path: Path, data: DataSection, cache: Path) -> LabelledScene:  # noqa: ARG001 (as open_scene)
     """Describe one picture with its mask, which must have its size."""
     image = describe(path, allow_references=data.allow_references)
-    return _pair(image, describe(labels_path(path, data.labels), allow_references=data.allow_references))
+    return pair(image, describe(labels_path(path, data.labels), allow_references=data.allow_references))
 
 
 def pair_of(image: Picture, labels: Picture) -> LabelledScene:
     """Describe a picture and its mask, both open."""
-    return _pair(describe_picture(image), describe_picture(labels))
+    return pair(describe_picture(image), describe_picture(labels))
 
 
-def _pair(image: SceneInfo, labels: SceneInfo) -> LabelledScene:
+def pair(image: SceneInfo, labels: SceneInfo) -> LabelledScene:
+    """Put a picture and its mask together; the mask has one band and the picture's size."""
     refuse_colours(labels)
     if (labels.height, labels.width) != (image.height, image.width):
         raise DataError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from outsize.data.recognise import Dataset, recognise
 from outsize.errors import DataError, explain
 from outsize.raster.burn import VECTOR_SUFFIXES, attribute_values, list_attributes
 from outsize.raster.read import SceneInfo, SceneReader, describe
@@ -38,10 +39,14 @@ class Guess:
     all_polygons: str | None = None
     outside: str | None = None
     is_picture: bool = False
+    dataset: Dataset | None = None  # one with a layout of its own, whose other keys need not be said
 
 
 def guess(folder: Path) -> Guess:
     """Look at a folder; refuse one in which no image has labels."""
+    dataset = recognise(folder)
+    if dataset is not None:
+        return _from_dataset(dataset)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_hidden(path, folder)]
     rasters = [path for path in files if path.suffix.lower() in _IMAGES]
     vectors = [path for path in files if path.suffix.lower() in VECTOR_SUFFIXES]
@@ -56,6 +61,20 @@ def guess(folder: Path) -> Guess:
     need = "images with labels: NAME_labels.tif or polygons beside, or folders images/ and labels/"
     raise DataError(
         explain(f"no image with labels in {folder}", found, need, "write data.labels of a job by hand")
+    )
+
+
+def _from_dataset(dataset: Dataset) -> Guess:
+    return Guess(
+        format=dataset.format,
+        images=(),
+        labels=dataset.labels or "",
+        classes=tuple((name, number, None) for number, name in enumerate(dataset.class_names)),
+        bands=("red", "green", "blue"),
+        split_by="scene",
+        num_images=dataset.num_images,
+        is_picture=True,
+        dataset=dataset,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import torch
@@ -19,6 +20,11 @@ def normalise(images: Tensor, valid: Tensor, statistics: BandStatistics) -> Tens
     scale = _per_band(tuple(1.0 / std for std in statistics.std), images.device)
     # where, not a product: invalid pixels may be NaN, and NaN * 0 is NaN
     return torch.where(valid[:, None], (images.to(torch.float32) - mean) * scale, 0.0)
+
+
+def with_maps(inputs: Tensor, maps: Mapping[str, Tensor]) -> Tensor:
+    """Put maps (sample, row, column) behind the bands of network input."""
+    return torch.cat((inputs, *(each[:, None].to(inputs.dtype) for each in maps.values())), dim=1)
 
 
 # Kept on the device: copying even four numbers there makes the host wait for all work queued before.

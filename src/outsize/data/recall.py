@@ -9,6 +9,7 @@ from outsize.data.scenes import LabelledScene, open_image
 from outsize.errors import RunError, explain
 from outsize.job import DataSection
 from outsize.raster.read import describe
+from outsize.raster.scene import shrunk
 from outsize.runs import read_json
 from outsize.tiles.window import Window
 
@@ -25,7 +26,9 @@ def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledSc
     return tuple(
         LabelledScene(
             open_image(Path(entry["image"]), data),
-            describe(entry["labels"], allow_references=data.allow_references),
+            shrunk(
+                describe(entry["labels"], allow_references=data.allow_references), data.shrink, nearest=True
+            ),
             tuple(Window(*area) for area in entry["areas"]),
         )
         for entry in _entries(path, split)

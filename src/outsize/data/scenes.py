@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from outsize.job import DataSection
 from outsize.raster.align import fits, is_made_of, warp_labels
 from outsize.raster.burn import PolygonLabels, burn_labels, is_vector, list_attributes, value_named
 from outsize.raster.read import SceneInfo, SceneReader, describe
+from outsize.raster.scene import shrunk
 from outsize.raster.stack import stack_bands
 from outsize.tiles.window import Window
 
@@ -31,6 +32,12 @@ class LabelledScene:
     image: SceneInfo
     labels: SceneInfo
     areas: tuple[Window, ...] = ()  # empty: all of it
+
+    def shrunk(self, shrink: int) -> LabelledScene:
+        """Return the scene read at a part of its size."""
+        return replace(
+            self, image=shrunk(self.image, shrink), labels=shrunk(self.labels, shrink, nearest=True)
+        )
 
 
 def find_images(patterns: Sequence[str], labels_name: str, *, folders: bool = False) -> tuple[Path, ...]:
@@ -80,7 +87,7 @@ def open_scene(path: Path, data: DataSection, cache: Path) -> LabelledScene:
         polygons = _polygons(source, data)
         key = _key(source, image, str(polygons), str(data.ignore_value))
         if not is_made_of(target, key):
-            burn_labels(polygons, image, target, ignore_value=data.ignore_value, key=key)
+            burn_labels(polygons, image, target, ignore_value=data.ignore_value[0], key=key)
         return LabelledScene(image, describe(target))
     labels = describe(source, allow_references=data.allow_references)
     refuse_colours(labels)
@@ -88,14 +95,15 @@ def open_scene(path: Path, data: DataSection, cache: Path) -> LabelledScene:
         return LabelledScene(image, labels)
     key = _key(source, image, str(data.ignore_value))
     if not is_made_of(target, key):
-        warp_labels(labels, image, target, ignore_value=data.ignore_value, key=key)
+        warp_labels(labels, image, target, ignore_value=data.ignore_value[0], key=key)
     return LabelledScene(image, describe(target))
 
 
 def open_image(path: Path, data: DataSection) -> SceneInfo:
     """Describe one image: a file, or the stack of its bands; read in the order of data.bands where that is given."""
     if not data.stack:
-        return in_order(data.bands, describe(path, allow_references=data.allow_references))
+        info = shrunk(describe(path, allow_references=data.allow_references), data.shrink)
+        return in_order(data.bands, info)
     return stack_bands(path, stack_files(path, data), allow_references=data.allow_references)
 
 
@@ -145,10 +153,10 @@ def refuse_colours(labels: SceneInfo) -> None:
         )
 
 
-def label_table(values: Sequence[int], ignore_value: int) -> NDArray[np.uint8]:
+def label_table(values: Sequence[int], ignore_value: int | Sequence[int]) -> NDArray[np.uint8]:
     """Return the table that turns label values into class indices."""
     table = np.full(256, _UNKNOWN, np.uint8)
-    table[ignore_value] = IGNORE
+    table[np.atleast_1d(ignore_value)] = IGNORE
     table[list(values)] = np.arange(len(values), dtype=np.uint8)
     return table
 

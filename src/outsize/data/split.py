@@ -40,6 +40,7 @@ class Splits:
     val: tuple[LabelledScene, ...]
     test: tuple[LabelledScene, ...]
     set_aside: tuple[BadFile, ...] = ()
+    notes: tuple[str, ...] = ()  # what else there is to say of what was found
 
     def items(self) -> Iterable[tuple[str, tuple[LabelledScene, ...]]]:
         """Return (name, scenes) of each split."""
@@ -52,7 +53,7 @@ class Splits:
             name: tuple(scene for scene in scenes if scene.image.path not in paths)
             for name, scenes in self.items()
         }
-        return Splits(**kept, set_aside=(*self.set_aside, *bad))
+        return Splits(**kept, set_aside=(*self.set_aside, *bad), notes=self.notes)
 
 
 def share_out(paths: Sequence[Path], section: SplitSection, seed: int) -> dict[str, tuple[Path, ...]]:

@@ -84,9 +84,9 @@ def tally_pictures(
 
 
 def are_plain(scene: LabelledScene) -> bool:
-    """Say whether image and labels are pictures of bytes in which every pixel is valid."""
+    """Say whether image and labels are pictures of bytes, read as they are, in which every pixel is valid."""
     return all(
-        not info.band_indexes and info.always_valid and info.dtype == "uint8"
+        not info.band_indexes and info.always_valid and info.dtype == "uint8" and info.shrink == 1
         for info in (scene.image, scene.labels)
     )
 

@@ -15,6 +15,7 @@ from outsize.errors import ModelError, OutputError, explain
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
 from outsize.job import ClassSpec, LimitsSection, check_limits, load_job, parse_colour
+from outsize.models import input_maps, num_inputs
 from outsize.progress import Reporter
 from outsize.raster.read import SceneInfo, describe
 from outsize.runs import open_run
@@ -120,7 +121,7 @@ def _card_of(
         raise ModelError(
             explain(f"statistics do not fit {info.path}", found, need, "give one of each for every band")
         )
-    graph = trace(model, example_shape(info.num_bands))
+    graph = trace(model, example_shape(num_inputs(model, info.num_bands)))
     shape = graph.ops[graph.outputs[0]].shape
     if len(shape) != 4:
         need, remedy = "sample, class, row, column", "wrap the model so that it returns its logits alone"
@@ -142,4 +143,5 @@ def _card_of(
         bands=info.band_names,
         dtype=info.dtype,
         statistics=BandStatistics(tuple(mean), tuple(std)),
+        maps=input_maps(model),
     )

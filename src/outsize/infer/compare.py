@@ -75,7 +75,7 @@ def measure_on_scene(
     core_px = max(ready.halo.stride_px, 64 // ready.halo.stride_px * ready.halo.stride_px)
     side_px = probe_side_px(core_px, ready.halo)
     window = middle_window(info.height, info.width, side_px)
-    prepare = make_prepare(ready.card.bands, info, ready.card.statistics)
+    prepare = make_prepare(ready.card.bands, info, ready.card.statistics, ready.card.maps)
     with SceneReader(info) as reader:
         raster = reader.read(window)
     device = ready.settings.device

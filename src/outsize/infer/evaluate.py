@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from outsize.data.loader import prefetch
@@ -14,6 +16,7 @@ from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.errors import DataError, explain
 from outsize.infer.places import Place, count_places, score_place
+from outsize.metrics.boundary import OutlineCounts, Tolerances, count_outlines, no_outlines
 from outsize.metrics.calibration import Reliability, no_pixels, reliability
 from outsize.metrics.confusion import Counts, confusion
 from outsize.progress import Bar
@@ -39,6 +42,7 @@ class Comparison:
     counts: Counts  # (true class, predicted class)
     reliability: Reliability | None  # None where there is no raster of confidence
     places: tuple[Place, ...]
+    outlines: OutlineCounts | None  # None where no tolerances were given
 
 
 def compare_map(
@@ -47,55 +51,109 @@ def compare_map(
     table: NDArray[np.uint8],
     num_classes: int,
     *,
-    number: int = 0,
     map_table: NDArray[np.uint8] | None = None,
     inside: AreaOfInterest | None = None,
+    tolerances: Tolerances | None = None,
     bar: Bar | None = None,
 ) -> Comparison:
-    """Count a map against its labels, in the scene's areas and the area of interest; `number` is the scene's.
+    """Count a map against its labels, in the scene's areas and the area of interest.
 
-    `map_table` turns values of the map into classes where they differ from those of the labels.
+    `map_table` turns values of the map into classes where they differ from those of the labels. `tolerances` are those
+    of outlines, for a boundary F.
     """
-    map_table = table if map_table is None else map_table
     info = describe_map(files.classes, scene.labels)
     confidence = describe_map(files.confidence, scene.labels) if files.confidence else None
-    size, windows = (info.height, info.width), list(_windows(info.height, info.width))
+    windows = list(_windows(info.height, info.width))
+    total = Comparison(
+        np.zeros((num_classes, num_classes), np.int64),
+        no_pixels() if confidence else None,
+        (),
+        no_outlines(num_classes, tolerances) if tolerances else None,
+    )
+    with ExitStack() as opened:
+        maps, labels = (opened.enter_context(SceneReader(each)) for each in (info, scene.labels))
+        sure = opened.enter_context(SceneReader(confidence)) if confidence else None
 
-    with SceneReader(info) as maps, SceneReader(scene.labels) as labels:
-        sure = SceneReader(confidence) if confidence else None
-
-        def count(index: int) -> tuple[list[tuple[Window, Counts]], Reliability | None]:
+        def count(index: int) -> Comparison | None:
             window = windows[index]
             counted = counted_pixels(window, scene.areas, inside)
             if counted is not None and not counted.any():
-                return [], no_pixels() if sure else None
-            truth, predicted = read_labels(labels, window, table), _read_classes(maps, window, map_table)
+                return None
+            margin_px = tolerances.margin_px if tolerances else 0
+            read = _widened(window, margin_px, info.window)
+            truth = read_labels(labels, read, table)
+            predicted = _read_classes(maps, read, table if map_table is None else map_table)
+            core = window.within(read)
+            outlines = (
+                _count_outlines(truth, predicted, num_classes, tolerances, core, counted)
+                if tolerances
+                else None
+            )
+            truth, predicted = truth[core.slices], predicted[core.slices]
             if counted is not None:
                 truth = np.where(counted, truth, np.uint8(IGNORE))
-            known = (truth < num_classes) & (predicted < num_classes)
-            trust = None
-            if sure is not None:
-                raster = sure.read(window)
-                bytes_ = np.where(raster.valid & known, raster.pixels[0], np.uint8(IGNORE))
-                trust = reliability(bytes_, truth == predicted)
-            return list(count_places(truth, predicted, num_classes, window)), trust
+            trust = _count_trust(sure, window, truth, predicted, num_classes) if sure else None
+            counts, places = _count_classes(truth, predicted, num_classes, window, info.window)
+            return Comparison(counts, trust, places, outlines)
 
-        total = np.zeros((num_classes, num_classes), np.int64)
-        trusted = no_pixels() if sure else None
-        places: list[Place] = []
-        try:
-            for found, trust in prefetch(count, range(len(windows)), num_threads=2, num_ahead=4):
-                for place, counts in found:
-                    total += counts
-                    scored = score_place(number, size, place, counts)
-                    places += [scored] if scored else []
-                trusted = trusted + trust if trusted is not None and trust is not None else trusted
-                if bar is not None:
-                    bar.advance()
-        finally:
-            if sure is not None:
-                sure.close()
-    return Comparison(total, trusted, tuple(places))
+        for found in prefetch(count, range(len(windows)), num_threads=2, num_ahead=4):
+            total = total if found is None else _add(total, found)
+            if bar is not None:
+                bar.advance()
+    return total
+
+
+def _add(one: Comparison, other: Comparison) -> Comparison:
+    trusts, outlines = (one.reliability, other.reliability), (one.outlines, other.outlines)
+    return Comparison(
+        one.counts + other.counts,
+        None if trusts[0] is None or trusts[1] is None else trusts[0] + trusts[1],
+        one.places + other.places,
+        None if outlines[0] is None or outlines[1] is None else outlines[0] + outlines[1],
+    )
+
+
+def _count_classes(
+    truth: NDArray[np.uint8], predicted: NDArray[np.uint8], num_classes: int, window: Window, whole: Window
+) -> tuple[Counts, tuple[Place, ...]]:
+    total = np.zeros((num_classes, num_classes), np.int64)
+    places = []
+    for place, counts in count_places(truth, predicted, num_classes, window):
+        total += counts
+        scored = score_place(0, (whole.height, whole.width), place, counts)
+        places += [scored] if scored else []
+    return total, tuple(places)
+
+
+def _count_trust(
+    sure: SceneReader,
+    window: Window,
+    truth: NDArray[np.uint8],
+    predicted: NDArray[np.uint8],
+    num_classes: int,
+) -> Reliability:
+    raster = sure.read(window)
+    known = raster.valid & (truth < num_classes) & (predicted < num_classes)
+    return reliability(np.where(known, raster.pixels[0], np.uint8(IGNORE)), truth == predicted)
+
+
+def _count_outlines(
+    truth: NDArray[np.uint8],
+    predicted: NDArray[np.uint8],
+    num_classes: int,
+    tolerances: Tolerances,
+    core: Window,
+    counted: NDArray[np.bool_] | None,
+) -> OutlineCounts:
+    # what lies beside the part that counts is still known: an outline there may be near, its end is none
+    return count_outlines(
+        torch.from_numpy(truth),
+        torch.from_numpy(predicted),
+        num_classes,
+        tolerances,
+        core=core,
+        counted=None if counted is None else torch.from_numpy(counted),
+    )
 
 
 def compare_maps(
@@ -178,3 +236,13 @@ def _windows(height: int, width: int) -> Iterator[Window]:
     for row in range(0, height, _SIDE_PX):
         for col in range(0, width, _SIDE_PX):
             yield Window(row, col, min(_SIDE_PX, height - row), min(_SIDE_PX, width - col))
+
+
+def _widened(window: Window, margin_px: int, whole: Window) -> Window:
+    wide = Window(
+        window.row - margin_px,
+        window.col - margin_px,
+        window.height + 2 * margin_px,
+        window.width + 2 * margin_px,
+    )
+    return wide.intersect(whole)

@@ -8,19 +8,27 @@ import torch
 from torch import Tensor
 
 from outsize.data.bands import band_order
-from outsize.data.normalise import normalise
+from outsize.data.edges import MapMaker, gains_to_bytes
+from outsize.data.normalise import normalise, with_maps
 from outsize.data.statistics import BandStatistics
 from outsize.infer.stream import Prepare
 from outsize.raster.read import SceneInfo
 
 
-def make_prepare(bands: Sequence[str], info: SceneInfo, statistics: BandStatistics) -> Prepare:
-    """Return the function that turns a scene's raw windows into network input; refuse other bands."""
+def make_prepare(
+    bands: Sequence[str], info: SceneInfo, statistics: BandStatistics, maps: Sequence[str] = ()
+) -> Prepare:
+    """Return the function that turns a scene's raw windows into network input; refuse other bands.
+
+    `maps` are made of the pixels and follow the bands.
+    """
     order = band_order(bands, info)
+    make_maps = MapMaker(tuple(maps), gains_to_bytes(info.dtype, statistics))
 
     def prepare(images: Tensor, valid: Tensor) -> Tensor:
         # cat of views, not indexing with a list, which would copy the list to the device and wait
         ordered = images if order is None else torch.cat([images[:, band, None] for band in order], dim=1)
-        return normalise(ordered, valid, statistics)
+        inputs = normalise(ordered, valid, statistics)
+        return with_maps(inputs, make_maps(ordered, valid, valid)) if maps else inputs
 
     return prepare

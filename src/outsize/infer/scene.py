@@ -180,7 +180,7 @@ def predict_tiles(
             store.write(tile.index, tile.core, _nothing(tile, wanted))
     todo = [tile for tile in tiles if not store.is_done(tile.index)]
     num_begun = sum(1 for tile in tiles if inside is None or inside.meets(tile.core))
-    prepare = make_prepare(card.bands, info, card.statistics)
+    prepare = make_prepare(card.bands, info, card.statistics, card.maps)
     decode_tiles = partial(decode, wanted=wanted)
     found_valid, waits = False, Waits()
     writes: deque[Future[bool]] = deque()

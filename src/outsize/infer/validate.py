@@ -16,6 +16,7 @@ from outsize.infer.evaluate import counted_pixels
 from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, stream_tiles
 from outsize.metrics.confusion import Counts, confusion
+from outsize.models import input_maps
 from outsize.plan.plan import Tiling
 from outsize.raster.read import SceneReader
 from outsize.tasks.segment import Wanted, decode
@@ -42,7 +43,7 @@ def count_scenes(
             for tile in cover(scene.image.height, scene.image.width, tiling.core_px, tiling.halo)
             if any(area.intersect(tile.core).num_px for area in areas_of(scene))
         ]
-        prepare = make_prepare(bands, scene.image, statistics)
+        prepare = make_prepare(bands, scene.image, statistics, input_maps(model))
         with SceneReader(scene.image) as images, SceneReader(scene.labels) as labels:
             results = stream_tiles(
                 model,

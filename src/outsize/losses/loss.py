@@ -22,9 +22,10 @@ class Loss:
     one image add up. Where it is False, tiles give another loss than the whole image.
     """
 
-    sum: Callable[[Tensor, Tensor], Tensor]  # logits, labels -> scalar
-    count: Callable[[Tensor], float]  # labels -> what the sum is divided by
+    sum: Callable[..., Tensor]  # logits, labels, and with `edges`: edge logits, edges -> scalar
+    count: Callable[..., float]  # labels, and with `edges`: edges -> what the sum is divided by
     local: bool
+    edges: bool = False  # it is also about where classes meet: edges (sample, row, column), 1 or 0
 
 
 def precise(logits: Tensor) -> Tensor:

@@ -6,19 +6,27 @@ from typing import Literal
 
 from torch import nn
 
+from outsize.data.edges import reach_px
 from outsize.measure.step import trace_step
 from outsize.measure.trace import example_shape, trace
+from outsize.models import input_maps, num_inputs
 from outsize.plan.cost import StepCost
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.times import OpSeconds, Rates, host_calls
-from outsize.tiles.halo import derive_halo
+from outsize.tiles.halo import Halo, derive_halo
 
 _SIDES_PX = (512, 1024)  # of the windows that are looked at: two tell what grows with their pixels
 
 
+def halo_of(model: nn.Module, num_bands: int) -> Halo:
+    """Derive how far a model looks around each pixel, and the maps behind the bands of its input besides."""
+    halo = derive_halo(trace(model, example_shape(num_inputs(model, num_bands))))
+    return halo.widened(reach_px(input_maps(model)))
+
+
 def gather_facts(
     model: nn.Module,
-    in_channels: int,
+    num_bands: int,
     machine: Machine,
     *,
     bf16: bool,
@@ -26,7 +34,7 @@ def gather_facts(
     op_s: OpSeconds | None = None,
 ) -> Facts:
     """Derive the halo of the model and count the memory and the time of windows on the machine."""
-    halo = derive_halo(trace(model, example_shape(in_channels)))
+    halo, in_channels = halo_of(model, num_bands), num_inputs(model, num_bands)
     kind: Literal["cpu", "cuda"] = "cpu" if machine.device == "cpu" else "cuda"
     sides_px = [-(-side_px // halo.stride_px) * halo.stride_px for side_px in _SIDES_PX]
     small, large = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,14 +17,13 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from outsize.errors import TraceError, explain
+from outsize.errors import OutsizeError, TraceError, explain
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import AnyNumber, as_on_cuda, ghost_of, mended
 from outsize.measure.where import Where
 from outsize.plan.step import BLOCK_BYTES, Role, Saved, StepFacts, StepOp, Storage
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
-Decode = Callable[[Any], object]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -40,14 +39,15 @@ def trace_step(
     *,
     loss: Loss | None,
     optimizer: MakeOptimizer | None = None,
-    decode: Decode = likeliest,
     bf16: bool = False,
     channels_last: bool = True,
     device: Literal["cuda", "cpu"] = "cuda",
+    around: Callable[[nn.Module], AbstractContextManager[object]] | None = None,
 ) -> StepFacts:
     """Run a step of training, or without a loss one of prediction, on shapes alone, as `device` would run it.
 
     The loss gets a twin of the model and a batch; labels it makes itself. Nothing is computed and no memory taken.
+    `around` makes a block of the twin, in which both ways of the step run.
     A step is one of many: the optimizer's state is there already, gradients are not.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -59,11 +59,14 @@ def trace_step(
 
             def run() -> None:
                 if loss is None:
-                    _predict(ghost, images, decode, bf16=bf16)
+                    _predict(ghost, images, bf16=bf16)
                 else:
                     _train(ghost, images, loss, made, bf16=bf16)
 
-            return record(run, ghost, optimizer=made, given=(images,), training=loss is not None)
+            with around(ghost) if around is not None else nullcontext():
+                return record(run, ghost, optimizer=made, given=(images,), training=loss is not None)
+    except OutsizeError as error:  # of the model: it says better what is wrong
+        raise TraceError(str(error)) from error
     except Exception as error:
         raise TraceError(_why(model, batch_shape, error)) from error
 
@@ -292,11 +295,11 @@ def _optimizer(model: nn.Module, make: MakeOptimizer, *, foreach: bool) -> Optim
     return optimizer
 
 
-def _predict(model: nn.Module, images: Tensor, decode: Decode, *, bf16: bool) -> None:
+def _predict(model: nn.Module, images: Tensor, *, bf16: bool) -> None:
     with torch.no_grad():
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             output = model(images)
-        decode(output)
+        likeliest(output)
 
 
 def _train(model: nn.Module, images: Tensor, loss: Loss, optimizer: Optimizer | None, *, bf16: bool) -> None:

@@ -10,11 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import nn
 
 from outsize.errors import ModelError, explain
+from outsize.models.erfnet import ERFNet
+from outsize.models.gscnn import GSCNN
 from outsize.models.smp import PREFIX, build_smp
 from outsize.models.unet import UNet
 from outsize.models.wider_resnet import WiderResNet38
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"unet": UNet, "wider_resnet38": WiderResNet38}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "unet": UNet,
+    "wider_resnet38": WiderResNet38,
+    "erfnet": ERFNet,
+    "gscnn": GSCNN,
+}
 
 
 def build_model(
@@ -51,6 +58,23 @@ def build_with_notes(
                 explain(f"unknown option of model {name}", repr(option), needed, _nearest(option, known))
             )
     return builder(num_classes=num_classes, in_channels=in_channels, **options), ()
+
+
+def input_maps(model: nn.Module) -> tuple[str, ...]:
+    """Name the maps that a model wants behind the bands of its input; most want none."""
+    names: tuple[str, ...] = getattr(model, "input_maps", ())
+    return names
+
+
+def num_inputs(model: nn.Module, num_bands: int) -> int:
+    """Count the channels that a model's input has for pictures of so many bands."""
+    return num_bands + len(input_maps(model))
+
+
+def label_stride(model: nn.Module) -> int:
+    """Return of how many pixels a side one logit is while the model trains: 1, but for outputs of a part of it."""
+    outputs: dict[str, int] = getattr(model, "outputs", {})
+    return outputs.get(getattr(model, "output", ""), 1)
 
 
 _ALWAYS_GIVEN = ("num_classes", "in_channels")

@@ -57,8 +57,19 @@ class AnySize(nn.Module):
         height, width = images.shape[-2:]
         missing = (0, -width % self.stride, 0, -height % self.stride)
         if not any(missing):  # nothing to pad is nothing to trace
+            return self._run(images)
+        return self._run(F.pad(images, missing))[..., :height, :width]
+
+    def _run(self, images: Tensor) -> Tensor:
+        try:
             return cast(Tensor, super().forward(images))
-        return cast(Tensor, super().forward(F.pad(images, missing)))[..., :height, :width]
+        except ValueError as error:  # of a norm: where the whole picture is pooled to one value a channel
+            if "more than 1 value per channel" not in str(error):
+                raise
+            what = f"{type(self).__name__} cannot be trained on one picture at a time"
+            needed = "at least 2 for each device, for a branch norms a single value of each picture"
+            remedy = "set train.batch to 2 or more for each device"
+            raise ModelError(explain(what, f"{len(images)} picture", needed, remedy)) from error
 
 
 def build_smp(

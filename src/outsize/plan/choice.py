@@ -12,6 +12,7 @@ start from it is made, and waits for its own use:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,9 +25,6 @@ from outsize.plan.swap import Movable
 from outsize.plan.timeline import Bytes
 
 Item = Movable | Recipe
-# A source that is made on the way to another tensor waits for its own use if that lies at most this many saved tensors
-# (parameters and buffers not counted) before the one that is asked for; further away it would be in the way.
-NEAR_PACKS = 24
 _Span = tuple[int, int, int]  # from operation, to before operation, bytes (more or less held)
 
 
@@ -35,15 +33,12 @@ class Ground:
     """A step before anything is chosen."""
 
     cost: StepCost
+    host_bytes: float = math.inf  # of host memory, that moved storages may fill
 
     @cached_property
     def live_bytes(self) -> Bytes:
         """What is held during each operation."""
         return np.array(self.cost.live_bytes(), np.int64)
-
-    def is_near(self, storage: int, op: int) -> bool:
-        """Say whether a storage that is made before an operation of backward is kept for its own use."""
-        return self._asked[op] - self._packed[storage] <= NEAR_PACKS
 
     def away(self, item: Item) -> _Span:
         """Return between which operations something is not there if nothing else is chosen, and its bytes."""
@@ -52,17 +47,9 @@ class Ground:
         let_go = self.cost.let_go[item.storage]
         return let_go, max(let_go, item.back), self.cost.by_index[item.storage].size_bytes
 
-    @cached_property
-    def _packed(self) -> dict[int, int]:
-        """The last of the saved tensors that lie in each storage."""
-        return {saved.storage: place for place, saved in enumerate(self.cost.facts.saved)}
-
-    @cached_property
-    def _asked(self) -> dict[int, int]:
-        """The saved tensor that is unpacked first before each operation of backward."""
-        first = self.cost.first_backward
-        pairs = [(first[storage], place) for storage, place in self._packed.items() if storage in first]
-        return dict(sorted(pairs))
+    def passing_bytes(self, recipe: Recipe, op: int) -> int:
+        """Return by how much what is made on the way to a recipe's tensor exceeds what the operation makes after it."""
+        return max(0, recipe.passing_bytes - self.cost.made_bytes[op])
 
 
 class Choice:
@@ -76,6 +63,7 @@ class Choice:
         self._starts: dict[int, int] = {}  # of all that is chosen: from which operation it is there again
         self._users: dict[int, set[int]] = {}  # sources, and which chosen recipes start from them
         self._held: dict[int, list[int]] = {}  # sources that live longer for recipes, and until when
+        self._through: list[int] = []  # storages that recipes make on their way
         self.live_bytes = ground.live_bytes.copy()
 
     def copy(self) -> Choice:
@@ -85,6 +73,7 @@ class Choice:
         twin.moving, twin.recipes, twin._starts = dict(self.moving), dict(self.recipes), dict(self._starts)
         twin._users = {storage: set(users) for storage, users in self._users.items()}
         twin._held = {storage: list(ends) for storage, ends in self._held.items()}
+        twin._through = list(self._through)
         return twin
 
     @property
@@ -97,10 +86,41 @@ class Choice:
         """All that is chosen."""
         return [*self.moving.values(), *self.recipes.values()]
 
+    def start(self, item: Item) -> int:
+        """Return the operation from which something chosen is there again at the latest."""
+        return self._starts[item.storage]
+
+    def reach(self, item: Item) -> int:
+        """Return how many saved tensors before its turn something would be made at most, if this were added."""
+        cost = self._ground.cost
+        made = {each: op for each, op in self._earlier(item).items() if each not in self.moving}
+        return max((cost.asked[op] - cost.packed[each] for each, op in made.items()), default=0)
+
+    def burdens(self, recipe: Recipe, op: int) -> bool:
+        """Say whether something may be held during an operation for the sake of a chosen recipe alone."""
+        start = self._starts[recipe.storage]
+        if start > op:
+            return False
+        early = any(self._starts.get(each, op + 1) <= op < self._own(each) for each in recipe.leaves)
+        return early or bool(recipe.held) or (start == op and recipe.passing_bytes > 0)
+
+    def _own(self, storage: int) -> int:
+        """Return the operation that needs a storage for itself."""
+        return self.moving[storage].need if storage in self.moving else self.recipes[storage].back
+
+    def waits(self, recipe: Recipe) -> int:
+        """Return how many saved tensors before its own turn a chosen recipe's tensor is made to stay."""
+        cost = self._ground.cost
+        return max(0, cost.asked[self._starts[recipe.storage]] - cost.packed[recipe.storage])
+
     def changed(self) -> Changed:
         """Return what the recipes change in the lives of storages."""
         anew = {storage: self._starts[storage] for storage in self.recipes}
-        return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()})
+        passing: dict[int, int] = {}
+        for storage, recipe in self.recipes.items():
+            start = self._starts[storage]
+            passing[start] = passing.get(start, 0) + self._ground.passing_bytes(recipe, start)
+        return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()}, passing=passing)
 
     def extra_seconds(self) -> dict[int, float]:
         """Return the time of what is made again, by operation."""
@@ -122,20 +142,19 @@ class Choice:
 
     def has(self, item: Item) -> bool:
         """Say whether something is chosen."""
-        return item.storage in (self.moving if isinstance(item, Movable) else self.recipes)
+        if isinstance(item, Movable):
+            return item.storage in self.moving
+        return self.recipes.get(item.storage) is item  # and not another for the same storage
 
     def admits(self, item: Item) -> bool:
-        """Say whether something can be added: not where it would be both made again and moved, or made too early."""
+        """Say whether something can be added: not where it would be both made again and moved."""
         if item.storage in self._starts or item.storage in self._held:
             return False
         if isinstance(item, Movable):
-            return True
-        if not self._starts.keys().isdisjoint(item.held):
-            return False
-        earlier = self._earlier(item)
-        made = [each for each in earlier if each in self.recipes]
-        made += [item.storage] if earlier[item.storage] < item.back else []
-        return all(self._ground.is_near(each, earlier[each]) for each in made)
+            host_bytes = sum(each.size_bytes for each in self.moving.values()) + item.size_bytes
+            # one that is made on the way to others would come back for each of them
+            return host_bytes <= self._ground.host_bytes and item.storage not in self._through
+        return self._starts.keys().isdisjoint(item.held) and self.moving.keys().isdisjoint(item.through)
 
     def take(self, item: Item) -> None:
         """Add something that is admitted."""
@@ -146,6 +165,7 @@ class Choice:
             self.moving[item.storage] = item
             return
         self.recipes[item.storage] = item
+        self._through += item.through
         for source in item.leaves:
             self._users.setdefault(source, set()).add(item.storage)
         for source in item.held:
@@ -157,6 +177,8 @@ class Choice:
             del self.moving[item.storage]
         else:
             del self.recipes[item.storage]
+            for source in item.through:
+                self._through.remove(source)
             for source in item.leaves:
                 self._users[source].remove(item.storage)
             for source in item.held:
@@ -202,8 +224,7 @@ class Choice:
             source = todo.pop()
             if source not in self._starts:
                 continue
-            own = self.moving[source].need if source in self.moving else self.recipes[source].back
-            start = min([own, *(self._starts[user] for user in self._users.get(source, ()))])
+            start = min([self._own(source), *(self._starts[user] for user in self._users.get(source, ()))])
             if start > self._starts[source]:
                 before.setdefault(source, self._starts[source])
                 self._starts[source] = start
@@ -218,10 +239,17 @@ class Choice:
             for source in item.held:
                 until = max([self._lives[source].dies, *self._held.get(source, ())])
                 spans.append((until, item.back + 1, self._lives[source].size_bytes))
+            spans.append((start, start + 1, self._ground.passing_bytes(item, start)))
         for source, begin in earlier.items():
-            if source != item.storage:
-                spans.append((begin, self._starts[source], self._lives[source].size_bytes))
-        return [span for span in spans if span[0] < span[1]]
+            if source == item.storage:
+                continue
+            later = self._starts[source]
+            spans.append((begin, later, self._lives[source].size_bytes))
+            if source in self.recipes:
+                recipe = self.recipes[source]
+                spans.append((begin, begin + 1, self._ground.passing_bytes(recipe, begin)))
+                spans.append((later, later + 1, -self._ground.passing_bytes(recipe, later)))
+        return [span for span in spans if span[0] < span[1] and span[2]]
 
     def _apply(self, spans: Sequence[_Span], sign: int) -> None:
         for start, end, more in spans:

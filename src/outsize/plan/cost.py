@@ -33,6 +33,9 @@ class Changed:
     twice: Mapping[int, tuple[int, int]] = field(
         default_factory=dict
     )  # kept until before the first operation, and made again at the second
+    passing: Mapping[int, int] = field(
+        default_factory=dict
+    )  # bytes on the way to what is made again, more than the operation makes itself when they are gone
 
 
 NOTHING = Changed()
@@ -99,6 +102,28 @@ class StepCost:
         return found
 
     @cached_property
+    def packed(self) -> dict[int, int]:
+        """The place of the last of the saved tensors that lie in each storage, in the order of packing."""
+        return {saved.storage: place for place, saved in enumerate(self.facts.saved)}
+
+    @cached_property
+    def asked(self) -> dict[int, int]:
+        """The place of the saved tensor that is unpacked first before each operation of backward."""
+        first = self.first_backward
+        return dict(
+            sorted((first[storage], place) for storage, place in self.packed.items() if storage in first)
+        )
+
+    @cached_property
+    def made_bytes(self) -> list[int]:
+        """What each operation makes: memory that is not taken yet while its inputs are made again."""
+        found = [0] * len(self.facts.ops)
+        for each in self.facts.storages:
+            if each.born >= 0:
+                found[each.born] += each.size_bytes
+        return found
+
+    @cached_property
     def by_index(self) -> dict[int, Storage]:
         """Storages by their number."""
         return {each.index: each for each in self.facts.storages}
@@ -111,6 +136,9 @@ class StepCost:
         """Return the bytes that are held during each operation."""
         num_ops = len(self.facts.ops)
         change = [0] * (num_ops + 1)
+        for op, passing_bytes in changed.passing.items():
+            change[op] += passing_bytes
+            change[op + 1] -= passing_bytes
         for storage in self.facts.storages:
             for start, end in self._spans(storage, changed):
                 change[max(0, start)] += storage.size_bytes

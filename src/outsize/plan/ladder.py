@@ -12,10 +12,11 @@ from outsize.errors import TraceError
 from outsize.plan.blocks import Blocks, list_blocks
 from outsize.plan.compiled import Compiled
 from outsize.plan.cost import StepCost
-from outsize.plan.mix import mix
-from outsize.plan.plan import Plan, Recompute, Rejected, Tiling
-from outsize.plan.recompute import Recipe, changed_by, choose_recipes, find_recipes
+from outsize.plan.mix import Mix, mix
+from outsize.plan.plan import Fuse, Plan, Recompute, Rejected, Tiling
+from outsize.plan.recompute import Recipe, find_recipes
 from outsize.plan.step import StepFacts
+from outsize.plan.swap import LEAST_BYTES
 from outsize.plan.tilings import MOST, core_for
 from outsize.plan.timeline import Link
 from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
@@ -45,6 +46,7 @@ class Task:
     link: Link | None = None  # to host memory; None: nothing is moved there
     host_bytes: float = math.inf  # that may lie there
     compiled: tuple[Compiled, ...] = ()  # ways to compile it that may be taken
+    fuse: Fuse | None = None  # what `step_of` has fused; compiled blocks fuse theirs themselves
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,10 @@ def choose_recompute(
     blocks_of: Callable[[tuple[str, ...]], StepFacts] | None = None,
     **times: Any,
 ) -> Plan | list[Way]:
-    """Return the fastest way to run one step as it is written: plain, or recomputing; or all of them.
+    """Return the fastest way to run one step as it is written: plain, or recomputing and moving; or all of them.
 
-    `op_s` and `times` are the settings of a clock; `blocks_of` tells the facts of the step with blocks run again.
+    `op_s` and `times` are the settings of a clock, and the link to host memory with what there is of that; `blocks_of`
+    tells the facts of the step with blocks run again.
     """
     halo = Halo(Reach(0, 0), Reach(0, 0), 1)
     traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)
@@ -185,75 +188,91 @@ def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | str:
 
 
 def _recomputing(task: Task, part: _Part, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
-    """Yield a step that makes some of its tensors again: those of cheap operations, or those of whole blocks."""
-    waiting_bytes = part.waiting_bytes(task, cost)
-    found = find_recipes(cost, task.again_s or task.op_s)
-    recipes = choose_recipes(cost, found, budget_bytes - waiting_bytes)
-    if recipes:
-        keys = tuple(key for recipe in recipes for key in recipe.keys)
+    """Yield a step that makes tensors again or lets them wait in host memory, and steps that run whole blocks again."""
+    recipes = find_recipes(cost, task.again_s or task.op_s)
+    if task.link is not None and task.host_bytes < LEAST_BYTES:
+        few = f"only {format_bytes(task.host_bytes)} of host memory may be used"
+        yield Way(f"{part.prefix}move tensors to host memory", 0, 0.0, inexact=part.inexact, fails=few)
+    found = _mix(task, part, cost, recipes, budget_bytes)
+    if found.recipes or found.swap is not None:
         yield Way(
-            f"{part.prefix}recompute {len(recipes)} tensors of cheap operations",
-            cost.peak_bytes(changed_by(recipes)) + waiting_bytes,
-            _seconds(task, part.num_runs, cost, _of_recipes(recipes)),
-            {**part.settings, "recompute": Recompute(saved=keys)},
+            part.prefix + _what(found),
+            found.peak_bytes + part.waiting_bytes(task, cost),
+            _seconds(task, part.num_runs, cost, _of_mix(found)),
+            {**part.settings, "recompute": found.as_recompute(), "swap": found.swap},
             part.inexact,
         )
     for blocks in list_blocks(cost, task.op_s):
         rough = Way(
             f"{part.prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
-            cost.peak_bytes(blocks.changed) + waiting_bytes,
+            cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),
             _seconds(task, part.num_runs, cost, _of_blocks(cost, blocks)),
             {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
             part.inexact,
         )
-        yield replace(rough, confirm=partial(_confirmed, task, part, rough, cost, blocks))
-    yield from _moving(task, part, cost, found, budget_bytes - waiting_bytes)
+        if task.blocks_of is None:
+            yield rough
+            continue
+        # what does not fit by itself may do so with a mix on top, which a close look will tell
+        peak_bytes = int(min(rough.peak_bytes, budget_bytes)) if part.num_runs == 1 else rough.peak_bytes
+        look = partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
+        yield replace(rough, peak_bytes=peak_bytes, confirm=look)
 
 
-def _moving(
-    task: Task, part: _Part, cost: StepCost, recipes: Sequence[Recipe], room_bytes: float
-) -> Iterator[Way]:
-    """Yield a step of which some tensors wait in host memory, and others are made again."""
-    if task.link is None:
-        return
-    found = mix(cost, recipes, task.op_s, task.link, room_bytes)
-    if found.swap is None:
-        return  # a way that only makes tensors again is there already
-    keys = tuple(key for recipe in found.recipes for key in recipe.keys)
-    moved_bytes = sum(each.size_bytes for each in found.swap.moved)
-    name = f"{part.prefix}move {format_bytes(moved_bytes)} to host memory"
-    name += f" and recompute {len(found.recipes)} tensors" if keys else ""
-    again = _of_recipes(found.recipes)
-    num_calls = again.num_calls + MOVED_CALLS * len(found.swap.moved)
-    settings = {**part.settings, "swap": found.swap, "recompute": Recompute(saved=keys) if keys else None}
-    short = f"needs {format_bytes(found.swap.pinned_bytes)} of host memory"
-    yield Way(
-        name,
-        found.peak_bytes + part.waiting_bytes(task, cost),
-        _seconds(task, part.num_runs, cost, _Again(found.extra_s, num_calls)),
-        settings,
-        part.inexact,
-        fails=short if found.swap.pinned_bytes > task.host_bytes else None,
-    )
+def _mix(task: Task, part: _Part, cost: StepCost, recipes: Sequence[Recipe], budget_bytes: float) -> Mix:
+    room_bytes = budget_bytes - part.waiting_bytes(task, cost)
+    quick = part.num_runs > 1  # one of many ways to cut the step, and all of them are looked at
+    return mix(cost, recipes, task.op_s, task.link, room_bytes, host_bytes=task.host_bytes, quick=quick)
 
 
-def _confirmed(task: Task, part: _Part, rough: Way, cost: StepCost, blocks: Blocks) -> Way:
-    """Return what blocks that are run again need by following the step that does it.
+def _what(found: Mix) -> str:
+    """Say in words what a mix does."""
+    parts = []
+    if found.swap is not None:
+        moved_bytes = sum(each.size_bytes for each in found.swap.moved)
+        parts.append(f"move {format_bytes(moved_bytes)} to host memory")
+    if found.recipes:
+        num_dear = len({call for recipe in found.recipes for call in recipe.dear})
+        parts.append(
+            f"recompute {len(found.recipes)} tensors" + f", {num_dear} convolutions" * (num_dear > 0)
+        )
+    return " and ".join(parts)
+
+
+def _confirmed(
+    task: Task, part: _Part, rough: Way, cost: StepCost, blocks: Blocks, budget_bytes: float
+) -> Way:
+    """Return what blocks that are run again need by following the step that does it, with a mix where that is too much.
 
     The estimate knows each storage's life in the plain step. What a block makes again lives otherwise: all of it at
     once, beside gradients that wait for it.
     """
-    if task.blocks_of is None:
-        return rough
+    assert task.blocks_of is not None
     try:
         facts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
     except TraceError as error:  # a block that does otherwise the second time, say
         return replace(rough, fails=str(error), confirm=None)
     traced = StepCost(facts, is_part=cost.is_part)
-    calls = _Again(0.0, CHECKPOINTED_CALLS * _num_kept(cost, blocks))
-    seconds = _seconds(task, part.num_runs, traced, calls)
-    peak_bytes = traced.peak_bytes() + part.waiting_bytes(task, cost)
-    return replace(rough, peak_bytes=peak_bytes, step_s=seconds, confirm=None)
+    calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks)
+    waiting_bytes = part.waiting_bytes(task, cost)
+    alone = replace(
+        rough,
+        peak_bytes=traced.peak_bytes() + waiting_bytes,
+        step_s=_seconds(task, part.num_runs, traced, _Again(0.0, calls)),
+        confirm=None,
+    )
+    recipes = find_recipes(traced, task.again_s or task.op_s)
+    found = None if alone.peak_bytes <= budget_bytes else _mix(task, part, traced, recipes, budget_bytes)
+    if found is None or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
+        return alone
+    again = _of_mix(found)
+    return replace(
+        alone,
+        name=f"{rough.name}, {_what(found)}",
+        peak_bytes=found.peak_bytes + waiting_bytes,
+        step_s=_seconds(task, part.num_runs, traced, replace(again, num_calls=again.num_calls + calls)),
+        settings={**part.settings, "recompute": found.as_recompute(blocks.paths), "swap": found.swap},
+    )
 
 
 def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
@@ -305,9 +324,10 @@ def _seconds(task: Task, num_runs: int, cost: StepCost, again: _Again | None = N
     return together(device_s, num_calls * task.host_op_s, overlaps=task.overlaps)
 
 
-def _of_recipes(recipes: Sequence[Recipe]) -> _Again:
-    num_calls = sum(REMADE_CALLS + sum(map(host_calls, recipe.ops)) for recipe in recipes)
-    return _Again(sum(recipe.cost_s for recipe in recipes), num_calls)
+def _of_mix(found: Mix) -> _Again:
+    num_calls = sum(REMADE_CALLS + sum(map(host_calls, recipe.ops)) for recipe in found.recipes)
+    num_moved = 0 if found.swap is None else len(found.swap.moved)
+    return _Again(found.extra_s, num_calls + MOVED_CALLS * num_moved)
 
 
 def _of_blocks(cost: StepCost, blocks: Blocks) -> _Again:
@@ -354,5 +374,6 @@ def _as_plan(
         why=why,
         rejected=rejected,
         step_s=way.step_s,
+        fuse=None if "compile" in way.settings else task.fuse,
         **way.settings,
     )

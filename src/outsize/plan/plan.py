@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from outsize.plan.step import Key
@@ -39,6 +39,10 @@ class Recompute:
 
     saved: tuple[Key, ...] = ()  # tensors, each made by cheap operations from others that are kept
     blocks: tuple[str, ...] = ()  # modules that keep only what goes into them
+    dear: tuple[tuple[str, int], ...] = ()  # module and call of convolutions that may run again for `saved`
+    # For each of `saved`: made on the way to a tensor that was saved at most so many later, it stays for its own use,
+    # else it is made again then. (): as is usual.
+    waits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,9 @@ class Moved:
     size_bytes: int
     release: Key | None  # its memory is given back when this one is packed; None: at the end of forward
     fetch: Key | None  # its copy back begins when this one is first unpacked; None: when it is needed
+    late: bool = (
+        False  # True: its memory is not given back when `release` is packed, but when it is first unpacked
+    )
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,9 @@ class Swap:
 
     moved: tuple[Moved, ...]  # in the order that they come back
     pinned_bytes: int  # the most that lies in host memory at once
+    # None: what `moved` names, when it says. Else everything that is saved, each as soon as it can, and back in reverse
+    # order; so many bytes may wait on the device.
+    ahead_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,25 @@ class Compile:
     activation_budget: float | None = (
         None  # share of what a block saves, 0 to 1; None: as the compiler does it
     )
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """Layers that are run by kernels of our own, each as one operation; by the paths of their modules."""
+
+    norms_with_relu: tuple[str, ...] = ()  # batch norms, and the ReLU behind them at once
+    norms: tuple[str, ...] = ()  # batch norms alone
+    pools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Offload:
+    """Weights, gradients and the optimizer's state are in host memory, and the optimizer runs there."""
+
+    blocks: tuple[
+        str, ...
+    ]  # paths of modules that come to the device one after another; the rest come together
+    host_bytes: int = 0  # that all of it takes
 
 
 @dataclass(frozen=True)
@@ -95,7 +124,16 @@ class Plan:
     pipeline: None = None
     replicate: None = None
     compile: Compile | None = None
+    fuse: Fuse | None = None
+    offload: Offload | None = None
     step_s: float | None = None  # predicted, for one batch
+
+    def plain(self) -> Plan:
+        """Return the plan of the same step without any strategy, by the same kernels."""
+        same = ("step_s", "fuse")
+        strategies = [each.name for each in fields(self) if each.default is None and each.name not in same]
+        nothing: dict[str, Any] = dict.fromkeys(strategies)
+        return replace(self, **nothing)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -110,21 +148,36 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         tiles = Tiling(**{**tiles, **pairs})
     recompute = tree["recompute"]
     if recompute is not None:
-        recompute = Recompute(tuple(map(_key, recompute["saved"])), tuple(recompute["blocks"]))
+        dear = tuple((path, call) for path, call in recompute.get("dear", ()))
+        waits = tuple(recompute.get("waits", ()))
+        recompute = Recompute(tuple(map(_key, recompute["saved"])), tuple(recompute["blocks"]), dear, waits)
     swap = tree["swap"]
     if swap is not None:
-        swap = Swap(tuple(map(_moved, swap["moved"])), swap["pinned_bytes"])
+        swap = Swap(tuple(map(_moved, swap["moved"])), swap["pinned_bytes"], swap.get("ahead_bytes"))
     compiled = tree["compile"]
     if compiled is not None:
         compiled = Compile(tuple(compiled["paths"]), compiled["activation_budget"])
+    fuse = tree.get("fuse")
+    if fuse is not None:
+        fuse = Fuse(**{name: tuple(paths) for name, paths in fuse.items()})
+    offload = tree.get("offload")
+    if offload is not None:
+        offload = Offload(tuple(offload["blocks"]), offload["host_bytes"])
     rejected = tuple(Rejected(**item) for item in tree["rejected"])
-    strategies = {"tiles": tiles, "recompute": recompute, "swap": swap, "compile": compiled}
+    strategies = {
+        "tiles": tiles,
+        "recompute": recompute,
+        "swap": swap,
+        "compile": compiled,
+        "fuse": fuse,
+        "offload": offload,
+    }
     return Plan(**{**tree, **strategies, "rejected": rejected, "why": tuple(tree["why"])})
 
 
 def _moved(tree: dict[str, Any]) -> Moved:
     release, fetch = (None if tree[name] is None else _key(tree[name]) for name in ("release", "fetch"))
-    return Moved(_key(tree["key"]), tree["size_bytes"], release, fetch)
+    return Moved(_key(tree["key"]), tree["size_bytes"], release, fetch, tree.get("late", False))
 
 
 def _key(tree: Sequence[Any]) -> Key:

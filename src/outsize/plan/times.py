@@ -67,6 +67,12 @@ KERNEL_S = 3e-6  # the shortest time of a kernel, and from one to the next
 PASSES: dict[str, tuple[float, float]] = {
     "native_batch_norm": (1.9, 5.8),
     "native_batch_norm_backward": (1.9, 3.2),
+    "fused_norm": (1.65, 1.9),  # statistics, then the norm with its ReLU: three passes for two counted
+    "fused_norm_backward": (1.75, 2.2),  # sums, then the gradient: five for three
+    "fused_pool": (1.3, 1.3),
+    "fused_pool_backward": (1.3, 1.3),
+    "fused_cross_entropy": (1.5, 3.0),
+    "fused_cross_entropy_backward": (1.5, 3.0),
     "cat": (1.4, 2.4),
     "max_pool2d_with_indices": (2.3, 3.2),
     "max_pool2d_with_indices_backward": (2.5, 4.0),
@@ -90,6 +96,7 @@ _THIN_FLOPS_PER_BYTE, _THIN_PASSES = 10, 3.0
 # What the host spends on an operation, as a multiple of a small one. cuDNN looks a convolution up and asks for
 # workspace, for gradients twice; a foreach operation lists every weight of the model. Fitted as HOST_OP_S was.
 CONVOLUTION_CALLS, GRADIENT_CALLS, FOREACH_CALLS = 7.0, 11.0, 28.0
+FUSED_CALLS = 6.0  # up to three kernels, launched from Python
 # Besides calling its operations again: Python for each tensor that a recipe makes, and for each that autograd keeps in
 # a block under torch's checkpoint, which counts it in forward, and in backward again, and hands it over (five to nine
 # calls for each of four networks).
@@ -114,7 +121,7 @@ def class_of(kind: str, *, backward: bool) -> str:
     """Return the class of an operation by torch's name for it: within a class all are off by about the same."""
     if "conv" in kind or kind in _PRODUCTS or "scaled_dot_product" in kind:
         return GRADIENTS if backward else ARITHMETIC
-    if "norm" in kind and not kind.startswith("_foreach"):
+    if "norm" in kind.lower() and not kind.startswith("_foreach"):
         return NORM_GRADIENTS if backward else NORMS
     return OPTIMIZER if kind.startswith(("_foreach", "_fused")) else REST
 
@@ -152,6 +159,8 @@ def host_calls(op: StepOp) -> float:
         return 0.0
     if op.kind.startswith(("_foreach", "_fused")):
         return FOREACH_CALLS
+    if op.kind.startswith("fused"):
+        return FUSED_CALLS
     if "conv" in op.kind:
         return GRADIENT_CALLS if op.backward else CONVOLUTION_CALLS
     return 1.0

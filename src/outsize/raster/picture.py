@@ -1,7 +1,8 @@
-"""Reads PNG and JPEG pictures: small files, decoded once as a whole, without a place on Earth."""
+"""Reads PNG and JPEG pictures, upright: small files, decoded once as a whole, without a place on Earth."""
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ MAX_PICTURE_PIXELS = 178_956_970
 """Pillow's own limit against decompression bombs; a picture is held in memory as a whole."""
 
 _NUM_KEPT_BLOCKS = 4  # of at most 16 MiB each
+
+_ORIENTATION = 274  # the EXIF tag that says how a camera was held
 
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _MODE_DTYPES = {"1": "uint8", "L": "uint8", "LA": "uint8", "P": "uint8", "RGB": "uint8", "RGBA": "uint8"}
@@ -39,6 +42,7 @@ class Picture:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._image = _open(path)
+        self.orientation = _orientation(self._image)
 
     def __enter__(self) -> Picture:
         return self
@@ -47,7 +51,7 @@ class Picture:
         self._image.close()
 
     def describe(self) -> tuple[int, int, int, str, bool, float | None]:
-        """Return height, width, number of bands without alpha, dtype, whether there is alpha, and nodata."""
+        """Return height, width (upright), number of bands without alpha, dtype, whether there is alpha, nodata."""
         image, mode = self._image, self._image.mode
         if mode not in _MODE_DTYPES or _is_deep_colour(image):
             found = "16 bits per channel" if mode in _MODE_DTYPES else f"a picture of mode {mode}"
@@ -62,7 +66,8 @@ class Picture:
         bands = [band for band in image.getbands() if band != "A"]
         clear = image.info.get("transparency")
         nodata = float(clear) if isinstance(clear, int) and len(bands) == 1 else None
-        return image.height, image.width, len(bands), _MODE_DTYPES[mode], mode in ("LA", "RGBA"), nodata
+        size = (image.width, image.height) if self.orientation >= 5 else (image.height, image.width)
+        return *size, len(bands), _MODE_DTYPES[mode], mode in ("LA", "RGBA"), nodata
 
     def load(self) -> None:
         """Decode it, to see whether it is whole."""
@@ -75,15 +80,23 @@ class Picture:
                 )
             ) from error
 
-    def decode(self) -> NDArray[Any]:
-        """Decode all of it to (bands, rows, columns); an alpha channel comes last.
+    def decode(self, shrink: int = 1, *, nearest: bool = False) -> NDArray[Any]:
+        """Decode all of it to (bands, rows, columns), upright; an alpha channel comes last.
 
-        An indexed picture gives its indexes, not its colours: label pictures store class ids this way.
+        An indexed picture gives its indexes, not its colours: label pictures store class ids this way. With `shrink`, a
+        pixel is the mean of a square of so many a side, or where `nearest` the one in its middle.
         """
         import numpy as np
+        from PIL import ImageOps
 
         self.load()
-        pixels = np.asarray(self._image)
+        image = self._image if self.orientation == 1 else ImageOps.exif_transpose(self._image)
+        height, width = image.height // shrink, image.width // shrink
+        is_mean = shrink > 1 and not nearest and image.mode in ("L", "RGB", "RGBA")
+        pixels = np.asarray(image.reduce(shrink) if is_mean else image)
+        if shrink > 1 and not is_mean:
+            pixels = pixels[shrink // 2 :: shrink, shrink // 2 :: shrink]
+        pixels = pixels[:height, :width]  # what is left of a square at the edge is no pixel
         pixels = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
         return np.ascontiguousarray(pixels, dtype=_MODE_DTYPES[self._image.mode])
 
@@ -96,6 +109,35 @@ class Picture:
         if self._image.mode == "1":  # Pillow holds 255 where an array of it holds 1
             counts[:, 1], counts[:, 255] = counts[:, 255], 0
         return counts
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Turn rows and columns, the last two axes, of a picture that was stored in an EXIF orientation.
+
+    The stored first row is, upright:   1 top   3 bottom   6 right   8 left;   2, 4, 7 and 5 the same, mirrored.
+    """
+    if orientation >= 5:
+        pixels = pixels.swapaxes(-2, -1)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[..., ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[..., ::-1, :]
+    return pixels
+
+
+def _orientation(image: Image) -> int:
+    """Return how the file's rows lie, as EXIF counts it: 1 is upright; 5 to 8 have columns for rows."""
+    if "exif" not in image.info:  # for a PNG, Pillow would decode it all to look for EXIF at its end
+        return 1
+    try:
+        found = image.getexif().get(_ORIENTATION)
+    except (
+        SyntaxError,
+        ValueError,
+        struct.error,
+    ):  # EXIF that cannot be read says nothing; the pixels are there
+        return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
 
 @cache

@@ -150,7 +150,7 @@ class SceneReader:
         with self._lock:
             if self._picture is None:
                 with picture.Picture(self.info.path) as opened:
-                    self._picture = opened.decode()
+                    self._picture = opened.decode(self.info.shrink, nearest=self.info.nearest)
             whole = self._picture
         rows, cols = inside.slices
         part[...] = whole[: self.info.num_bands, rows, cols]

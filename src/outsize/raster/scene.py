@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,8 @@ class SceneInfo:
     alpha_index: int | None = None
     has_mask: bool = False
     is_compressed: bool = False  # a TIFF whose blocks are worth decoding once only
+    shrink: int = 1  # of a picture: pixels a side that are read as one
+    nearest: bool = False  # whether that one is the pixel in their middle, as of labels, and not their mean
 
     @property
     def window(self) -> Window:
@@ -109,6 +111,19 @@ def describe_picture(opened: picture.Picture) -> SceneInfo:
     names = ("",) * num_bands
     size, alpha = (height, width), num_bands + 1 if has_alpha else None
     return SceneInfo(path, *size, num_bands, dtype, nodata, names, size, NO_PLACE, alpha_index=alpha)
+
+
+def shrunk(info: SceneInfo, shrink: int, *, nearest: bool = False) -> SceneInfo:
+    """Return a picture that is read at a part of its size."""
+    if shrink == info.shrink:
+        return info
+    height, width = info.height // shrink, info.width // shrink
+    if info.driver or not height * width:
+        found = f"a {info.driver} file" if info.driver else f"{info.height} x {info.width} px"
+        need, remedy = f"a PNG or JPEG picture of more than {shrink} px a side", "leave data.shrink out"
+        raise DataError(explain(f"{info.path} cannot be read smaller", found, need, remedy))
+    size = (height, width)
+    return replace(info, height=height, width=width, block=size, shrink=shrink, nearest=nearest)
 
 
 def open_raster(source: str, drivers: tuple[str, ...] | None = None, **options: str) -> DatasetReader:

@@ -33,6 +33,7 @@ class Story:
     verified: Tree
     compared: Tree
     data: Tree  # of `check`
+    benched: Tree  # of `bench memory`
 
     @property
     def colours(self) -> dict[str, tuple[int, int, int]]:
@@ -67,6 +68,7 @@ def gather(path: Path) -> Story:
         verified=_read(run.verify, "verify"),
         compared=_read(run.comparison, "evaluate"),
         data=_read(run.data, "check"),
+        benched=_read(run.bench / "memory.json", "bench memory"),
     )
 
 

@@ -123,7 +123,7 @@ def _halo(tiles: dict[str, Any]) -> str:
 
 
 def _settings(plan: dict[str, Any]) -> list[tuple[str, Part]]:
-    names = ("micro_batches", "swap", "pipeline", "replicate", "compile")
+    names = ("micro_batches", "pipeline", "replicate", "compile")
     found: list[tuple[str, Part]] = [
         (name.replace("_", " "), str(plan[name])) for name in names if plan.get(name) is not None
     ]
@@ -131,22 +131,38 @@ def _settings(plan: dict[str, Any]) -> list[tuple[str, Part]]:
     if recompute is not None:
         counts = [(len(recompute["saved"]), "saved tensor"), (len(recompute["blocks"]), "block")]
         found.append(("computed again", ", ".join(_counted(num, what) for num, what in counts if num)))
+    swap = plan.get("swap")
+    if swap is not None:
+        moved_bytes = sum(each["size_bytes"] for each in swap["moved"])
+        some = f"{_counted(len(swap['moved']), 'saved tensor')}, {format_bytes(moved_bytes)}"
+        everything = swap.get("ahead_bytes") is not None
+        waits = f", {format_bytes(swap['pinned_bytes'])} of host memory"
+        found.append(("moved to the host", ("everything" if everything else some) + waits))
     return found
 
 
 def _proof(verified: dict[str, Any]) -> Markup | None:
     if not verified:
         return None
+    proofs = [(f"tiled against whole, {name}", each) for name, each in verified["tiled_equals_whole"].items()]
+    for key, name in (
+        ("planned_step", "a step as planned against the plain one"),
+        ("swapped_equals_resident", "swapped against resident"),
+    ):
+        each = verified.get(key)
+        if each is not None:
+            relative = max(each["loss"], each["gradients"], each["buffers"])
+            proofs.append((name, {**each, "relative": relative}))
     rows = [
         (
             name,
             f"{each['relative']:.1e}" if each["relative"] else "0",
-            f"{each['tolerance']:.0e}",
+            f"{each['tolerance']:.0e}" if each["tolerance"] else "0",
             "yes" if each["passed"] else "NO",
         )
-        for name, each in verified["tiled_equals_whole"].items()
+        for name, each in proofs
     ]
-    heads = ("tiled against whole", "largest difference, relative", "tolerance", "equal")
+    heads = ("what", "largest difference, relative", "tolerance", "equal")
     return tag("div", tag("h4", "Proof"), table(heads, rows))
 
 

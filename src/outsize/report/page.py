@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from outsize.report import origins, results
+from outsize.report import benches, moves, origins, results
 from outsize.report.gather import Story, gather
 from outsize.report.markup import Markup, tag
 
@@ -131,7 +131,9 @@ def _show_run(story: Story, number: int, several: bool) -> Markup:
         results.show_mix(story),
         results.show_training(story),
         origins.show_times(story),
+        moves.show_moves(story),
         origins.show_plan(story),
+        benches.show_memory(story),
         origins.show_machine(story),
         origins.show_job(story),
         id=f"run-{number}",

@@ -11,6 +11,7 @@ from outsize.report.markup import Markup, Part, join, pairs, table, tag
 from outsize.report.pictures import embed_strip
 
 Tree = dict[str, Any]
+_HEADS = {"iou": "IoU", "accuracy": "found", "f1": "F1", "bf": "BF"}
 _MANY = 12  # rows that are shown at once
 _BELOW = {"best": "best places", "median": "ordinary places (the median)", "worst": "worst places"}
 
@@ -95,31 +96,90 @@ def show_training(story: Story) -> Markup | None:
 def show_scores(story: Story, split: str, scores: Tree) -> Markup:
     """Return the scores of one split: classes, confusion, reliability, scenes."""
     swatches = story.colours
+    keys = [key for key in _HEADS if scores.get(f"mean_{key}") is not None or key == "iou"]
     rows: list[list[Part]] = [
-        [join(_swatch(swatches.get(name)), name), *_figures(row), f"{row['num_px']:,}"]
+        [join(_swatch(swatches.get(name)), name), *_figures(row, keys), f"{row['num_px']:,}"]
         for name, row in scores["classes"].items()
     ]
-    overall = {"iou": scores["mean_iou"], "accuracy": scores["mean_accuracy"], "f1": scores["mean_f1"]}
-    rows.append([tag("b", each) for each in ("all", *_figures(overall), f"{scores['num_px']:,}")])
-    aoi = f" Only inside {scores['aoi']}." if scores.get("aoi") else ""
-    by_class = join(tag("h4", "By class"), table(("class", "IoU", "found", "F1", "true pixels"), rows))
+    for title, row in _overall(scores).items():
+        rows.append([tag("b", each) for each in (title, *_figures(row, keys), f"{scores['num_px']:,}")])
+    aoi = f"Only inside {scores['aoi']}." if scores.get("aoi") else None
+    heads = ("class", *(_HEADS[key] for key in keys), "true pixels")
+    by_class = join(tag("h4", "By class"), table(heads, rows))
     confusion = join(
         tag("h4", "Confusion, % of each true class"), _confusion(list(scores["classes"]), scores["confusion"])
     )
     boxes = [by_class, confusion]
     if scores.get("reliability"):
         boxes.append(_reliability(scores["reliability"]))
+    if scores.get("boundary"):
+        boxes.append(_outlines(scores["boundary"]["pixels"], "diagonal" in scores["boundary"]))
+    if scores.get("published"):
+        boxes.append(_published(scores))
     boxes.append(join(tag("h4", "By scene"), _scenes(scores["scenes"])))
     parts = tag("div", [tag("div", box) for box in boxes], class_="boxes")
-    return section(f"Scores: {split}", parts, note=f"Weighted IoU {figure(scores['weighted_iou'])}.{aoi}")
+    return section(f"Scores: {split}", parts, note=aoi)
+
+
+def _overall(scores: Tree) -> dict[str, Tree]:
+    """Return the rows below the classes: each class counting alike, and each pixel counting alike."""
+    return {
+        "mean of classes": {key: scores.get(f"mean_{key}") for key in _HEADS},
+        "mean of pixels": {"iou": scores["weighted_iou"], "accuracy": scores["pixel_accuracy"]},
+    }
+
+
+def _outlines(by_px: Tree, by_diagonal: bool) -> Markup:
+    rows = [
+        (f"{px} px", figure(found["mean"]), figure(found["mean_where_present"]))
+        for px, found in by_px.items()
+    ]
+    note = (
+        "How well outlines of classes are met: F of the shares of both outlines that lie within a distance of the "
+        "other, averaged over pictures, then classes. A class that is not in a picture counts 1 there, as published, "
+        "or is left out (only where present)."
+    )
+    if by_diagonal:
+        note += " BF in the table of classes: within 0.75 % of the diagonal; its mean is over pictures."
+    return join(
+        tag("h4", "Boundary F"),
+        table(("within", "mean", "only where present"), rows),
+        tag("p", note, class_="note"),
+    )
+
+
+def _published(scores: Tree) -> Markup:
+    cited = scores["published"]
+    names = ("weighted_iou", "pixel_accuracy")
+    theirs = cited["classes"] | _overall(dict.fromkeys(names) | cited["scores"])
+    ours = scores["classes"] | _overall(scores)
+    keys = [key for key in _HEADS if any(row.get(key) is not None for row in theirs.values())]
+    heads = ("class", *(head for key in keys for head in (f"{_HEADS[key]} here", "published")))
+    rows = [
+        (name, *(figure(each.get(key)) for key in keys for each in (ours.get(name, {}), row)))
+        for name, row in theirs.items()
+        if any(row.get(key) is not None for key in keys)
+    ]
+    return join(
+        tag("h4", "Beside what was published"),
+        table(heads, rows),
+        tag("p", cited["source"], class_="note") if cited["source"] else None,
+    )
 
 
 def _scenes(scenes: list[Tree]) -> Markup:
+    has_bf = any(each.get("mean_bf") is not None for each in scenes)
     rows = [
-        (each["name"], figure(each["mean_iou"]), percent(each["pixel_accuracy"]), f"{each['num_px']:,}")
+        (
+            each["name"],
+            figure(each["mean_iou"]),
+            percent(each["pixel_accuracy"]),
+            *((figure(each.get("mean_bf")),) if has_bf else ()),
+            f"{each['num_px']:,}",
+        )
         for each in scenes
     ]
-    heads = ("scene", "mean IoU", "pixels right", "pixels")
+    heads = ("scene", "mean IoU", "pixels right", *(("BF",) if has_bf else ()), "pixels")
     shown = table(heads, rows[:_MANY])
     if len(rows) <= _MANY:
         return shown
@@ -127,8 +187,8 @@ def _scenes(scenes: list[Tree]) -> Markup:
     return join(shown, more)
 
 
-def _figures(row: Tree) -> list[str]:
-    return [figure(row[key]) for key in ("iou", "accuracy", "f1")]
+def _figures(row: Tree, keys: Iterable[str]) -> list[str]:
+    return [figure(row[key]) if key in row else "" for key in keys]
 
 
 def _confusion(names: list[str], counts: list[list[int]]) -> Markup:

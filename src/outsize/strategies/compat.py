@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as torch_module
 
 Backend = str | Callable[..., Any]
@@ -19,6 +21,14 @@ _HOOKS = (
     "_global_forward_hooks_always_called",
     "_global_forward_hooks_with_kwargs",
 )
+
+
+def is_fake(tensor: Tensor) -> bool:
+    """Whether a tensor is a shape alone.
+
+    https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_fake_tensor.html
+    """
+    return isinstance(tensor, FakeTensor)
 
 
 @contextmanager

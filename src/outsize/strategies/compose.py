@@ -9,32 +9,60 @@ import torch
 from torch import nn
 
 from outsize.data.batch import Batch
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Offload, Plan
 from outsize.strategies.across import refuse_norms_across
 from outsize.strategies.compiled import compiled
+from outsize.strategies.fusing import fused_layers
 from outsize.strategies.micro import micro_batched
 from outsize.strategies.recompute import Tell, saving
 from outsize.strategies.step import Forward, LossTerms, Step, Terms
 from outsize.strategies.tiled import tiled
+from outsize.strategies.traffic import Meter
 
 __all__ = ["LossTerms", "Step", "Terms", "compose"]
 
 
 def compose(
-    model: nn.Module, loss_terms: LossTerms, plan: Plan, *, bf16: bool, tell: Tell = warnings.warn
+    model: nn.Module,
+    loss_terms: LossTerms,
+    plan: Plan,
+    *,
+    bf16: bool,
+    tell: Tell = warnings.warn,
+    meter: Meter | None = None,
 ) -> Step:
     """Return the step that carries the plan out; what cannot be done as planned it will `tell`.
 
-    From the layers outward: stages, compile, replicas, run the stages, saved-tensor hooks, tiles, micro-batches.
+    A `meter` reads what is moved to host memory.
+
+    From the layers outward: weights on the host (in place, for good), stages, compile, replicas, run the stages,
+    saved-tensor hooks, fused layers (both ways of a step run in them), tiles, micro-batches.
     Each is one line here and a no-op where the plan has no setting for it. Gradients are summed, never averaged.
     """
+    if plan.offload is not None:
+        _offload(model, plan.offload, bf16=bf16)
     saves = plan.recompute is not None or plan.swap is not None
-    forward: Forward = saving(model, plan.recompute, plan.swap, tell) if saves else nullcontext
+    forward: Forward = saving(model, plan.recompute, plan.swap, tell, meter) if saves else nullcontext
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
+    step = _inside(fused_layers(model, plan.fuse), step) if plan.fuse is not None else step
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
     step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
     return refuse_norms_across(step, model, plan) if plan.exact else step
+
+
+def _offload(model: nn.Module, setting: Offload, *, bf16: bool) -> None:
+    from outsize.strategies.offload import compute_device, offload  # loads much that others do not need
+
+    offload(model, setting, compute_device(model), bf16=bf16)
+
+
+def _inside(block: Forward, step: Step) -> Step:
+    def run(batch: Batch, *, last: bool) -> Terms:
+        with block():
+            return step(batch, last=last)
+
+    return run
 
 
 def _plain(model: nn.Module, loss_terms: LossTerms, forward: Forward, *, bf16: bool) -> Step:

@@ -38,7 +38,7 @@ def _problem(kind: str) -> str | None:
         return f"{error}; install triton"
     try:
         x, row = torch.ones(1, 16, 1, 1, device=kind), torch.ones(16, device=kind)
-        _kernels().launch(x, (row, row, row, row), x, torch.empty_like(x), relu=True)
+        _kernels().normed(x, (row, row, row, row), x, torch.empty_like(x), relu=True)
     # no C compiler, no place for what is built, a driver that is too old
     except (ImportError, OSError, RuntimeError, subprocess.SubprocessError, TritonError) as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -51,11 +51,7 @@ def normed(x: Tensor, rows: Rows, other: Tensor | None, *, relu: bool) -> Tensor
         out = torch.empty_like(x)
         if other is not None and other.stride() != x.stride():
             other = torch.empty_like(x).copy_(other)
-        if x.device.index == torch.cuda.current_device():
-            _kernels().launch(x, rows, other, out, relu=relu)
-        else:
-            with torch.cuda.device(x.device):
-                _kernels().launch(x, rows, other, out, relu=relu)
+        _kernels().normed(x, rows, other, out, relu=relu)
         return out
     return written(x, rows, other, relu=relu)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import torch
 import triton  # type: ignore[import-untyped, import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from torch import Tensor
 
 from outsize.strategies.fused import Rows
+from outsize.strategies.launch import launch
 
 _TILE = 4096  # numbers that a program holds at once: 32 for each of its 128 threads
 _MANY_TILES = 4  # that it works off one after another, where there are enough for all processors
@@ -87,10 +90,8 @@ def _channels_first(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 -
     tl.store(out + start + pixel, y.to(out.dtype.element_ty), mask=mask)
 
 
-def launch(x: Tensor, rows: Rows, other: Tensor | None, out: Tensor, *, relu: bool) -> None:
+def normed(x: Tensor, rows: Rows, other: Tensor | None, out: Tensor, *, relu: bool) -> None:
     """Fill `out`; it, `x` and `other` lie in memory alike, without gaps: channels last, or plane after plane."""
-    num_samples, num_channels = x.shape[:2]
-    num_pixels = x.numel() // max(1, num_samples * num_channels)  # of a sample
     if x.numel() == 0:
         return
     mean, invstd, weight, bias = rows
@@ -99,16 +100,34 @@ def launch(x: Tensor, rows: Rows, other: Tensor | None, out: Tensor, *, relu: bo
         x if other is None else other, out,
     )  # fmt: skip
     flags = (weight is not None, bias is not None, other is not None, relu)
-    if num_pixels > 1 and x.is_contiguous():
-        by, wide = _divides(num_pixels), min(_TILE, triton.next_power_of_2(num_pixels))
-        grid = (num_samples * num_channels * triton.cdiv(num_pixels, wide),)
-        _channels_first[grid](*given, num_channels, num_pixels // by, by, *flags, wide)
+    num_samples, num_channels = x.shape[:2]
+    num_pixels = x.numel() // (num_samples * num_channels)  # of a sample
+    first = num_pixels > 1 and x.is_contiguous()
+    key = (x.shape, *(each.dtype for each in given), flags)
+    if first:
+        by, wide, grid = _cut_first(x.shape)
+        launch(_channels_first, key, grid, *given, num_channels, num_pixels // by, by, *flags, wide)
         return
-    by, wide = _divides(num_channels), min(_WIDEST, triton.next_power_of_2(num_channels))
-    high, num_tiles = _TILE // wide, _MANY_TILES if x.numel() >= _MANY else 1
-    num_rows = num_samples * num_pixels
-    grid = (triton.cdiv(num_channels, wide) * triton.cdiv(num_rows, high * num_tiles),)
-    _channels_last[grid](*given, num_rows, num_channels // by, by, *flags, wide, high, num_tiles)
+    by, wide, high, num_tiles, grid = _cut_last(x.shape)
+    sizes = (num_samples * num_pixels, num_channels // by, by)
+    launch(_channels_last, key, grid, *given, *sizes, *flags, wide, high, num_tiles)
+
+
+@cache
+def _cut_first(shape: torch.Size) -> tuple[int, int, tuple[int]]:
+    num_pixels = shape.numel() // (shape[0] * shape[1])
+    wide = min(_TILE, triton.next_power_of_2(num_pixels))
+    return _divides(num_pixels), wide, (shape[0] * shape[1] * -(-num_pixels // wide),)
+
+
+@cache
+def _cut_last(shape: torch.Size) -> tuple[int, int, int, int, tuple[int]]:
+    num_channels = shape[1]
+    num_rows = shape.numel() // num_channels
+    wide = min(_WIDEST, triton.next_power_of_2(num_channels))
+    high, num_tiles = _TILE // wide, _MANY_TILES if shape.numel() >= _MANY else 1
+    grid = (-(-num_channels // wide) * -(-num_rows // (high * num_tiles)),)
+    return _divides(num_channels), wide, high, num_tiles, grid
 
 
 def _divides(number: int) -> int:

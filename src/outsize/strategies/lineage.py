@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ _NORMS = {
     "CudnnBatchNormBackward0": (_aten.cudnn_batch_norm.default, "_saved_epsilon"),
 }
 _NORM_FUNCS = [func for func, _ in _NORMS.values()]
+_FUSED = "FusedNormBackward"  # our own, with the ReLU behind it where its node says so
 # of one input, with what else the node knows
 _UNARY: dict[str, tuple[Any, tuple[str, ...]]] = {
     "ReluBackward0": (_aten.relu.default, ()),
@@ -56,6 +57,12 @@ def read(tensor: Tensor) -> Recipe | Normed | None:
 def is_saved_by_its_maker(recipe: Recipe | Normed) -> bool:
     """Whether backward of an operation needs its result, so that it is saved before anybody else can use it."""
     return recipe.func in (_aten.relu.default, _aten.relu_.default)
+
+
+def is_told_by_itself(tensor: Tensor) -> bool:
+    """Whether the node of a tensor is our own, and nobody has changed the tensor since."""
+    node: Any = tensor.grad_fn
+    return type(node).__name__ == _FUSED and bool(tensor._version == node.version)
 
 
 def alike(ours: Recipe | Normed | None, theirs: Recipe | Normed | None) -> bool:
@@ -113,7 +120,7 @@ def _recipe(node: Any, like: Tensor, depth: int) -> Recipe | Normed | None:
         found = _normed(node.next_functions[0], like, depth, relu=True)
         if found is not None:
             return found
-    if kind in _NORMS:
+    if kind in _NORMS or kind == _FUSED:
         return _norm(node, like, None, relu=False)
     if kind == "ToCopyBackward0":
         return _cast(node, like)
@@ -134,16 +141,21 @@ def _normed(edge: tuple[Any, int], like: Tensor, depth: int, *, relu: bool) -> N
     """Return the recipe of a batch norm, or of a sum with one, that ends here or in a ReLU."""
     node, number = edge
     kind = type(node).__name__
-    if number == 0 and kind in _NORMS:
+    if number == 0 and (kind in _NORMS or kind == _FUSED):
         return _norm(node, like, None, relu=relu)
     if number != 0 or kind != "AddBackward0" or not _is_plain_sum(node):
         return None
     edges = node.next_functions
     for norm, other in (edges, edges[::-1]):
-        if type(norm[0]).__name__ in _NORMS and norm[1] == 0:
+        if _ends_in_norm(norm[0]) and norm[1] == 0:
             added = _source(other, like, depth)
             return None if added is None else _norm(norm[0], like, added, relu=relu)
     return None
+
+
+def _ends_in_norm(node: Any) -> bool:
+    kind = type(node).__name__
+    return kind in _NORMS or (kind == _FUSED and not node.relu)
 
 
 def _is_plain_sum(node: Any) -> bool:
@@ -175,27 +187,54 @@ def _source(edge: tuple[Any, int], like: Tensor, depth: int) -> Source | None:
 
 
 def _norm(node: Any, like: Tensor, other: Source | None, *, relu: bool) -> Normed | None:
-    if not node._saved_training:
+    told = _told_by_fused(node) if type(node).__name__ == _FUSED else _told_by_norm(node)
+    if told is None:
         return None
-    func, eps = _NORMS[type(node).__name__]
-    x, weight = _saved(node._raw_saved_input.data), node._raw_saved_weight.data
-    # the bias is not saved; the node that takes its gradient knows it, but there is none if it is frozen
-    bias = getattr(node.next_functions[2][0], "variable", None)
+    x, weight, bias = told.x, told.weight, told.bias
     is_ours = weight is None or type(weight) is Kept
     if x is None or x.value.overwritten or not is_ours or (bias is None) != (weight is None):
         return None
     if (x.geometry or x.value.geometry)[0] != like.shape or x.value.dtype != like.dtype:
         return None  # made larger, or of another type, by what it was added to
-    shift = None if bias is None else _parameter(bias)
-    recipe = Normed(func, x, weight, shift, getattr(node, eps), relu=relu)
+    recipe = Normed(told.func, x, weight, bias, told.eps, relu=relu or told.relu)
     recipe.other = other
     if fuses(x.value.device.type):
-        rows = (_saved(node._raw_saved_result1.data), _saved(node._raw_saved_result2.data))
-        mean, invstd = (None if row is None else row.value.tensor for row in rows)
+        mean, invstd = (None if row is None else row.value.tensor for row in told.rows)
         if mean is None or invstd is None:
             return None
         recipe.statistics = (mean, invstd)
     return recipe
+
+
+class _Told(NamedTuple):
+    """What the node of a batch norm in training knows."""
+
+    func: Any
+    x: Source | None
+    weight: Any
+    bias: Kept | None
+    rows: tuple[Source | None, Source | None]  # mean and inverse deviation
+    eps: float
+    relu: bool
+
+
+def _told_by_norm(node: Any) -> _Told | None:
+    if not node._saved_training:
+        return None
+    func, eps = _NORMS[type(node).__name__]
+    # the bias is not saved; the node that takes its gradient knows it, but there is none if it is frozen
+    bias = getattr(node.next_functions[2][0], "variable", None)
+    rows = _saved(node._raw_saved_result1.data), _saved(node._raw_saved_result2.data)
+    x, weight = _saved(node._raw_saved_input.data), node._raw_saved_weight.data
+    shift = None if bias is None else _parameter(bias)
+    return _Told(func, x, weight, shift, rows, getattr(node, eps), relu=False)
+
+
+def _told_by_fused(node: Any) -> _Told:
+    x, weight, mean, invstd, bias = (each.data for each in node._raw_saved_tensors)
+    rows = _saved(mean), _saved(invstd)
+    func = _aten.native_batch_norm.default
+    return _Told(func, _saved(x), weight, bias, rows, node.eps, relu=node.relu)
 
 
 def _cast(node: Any, like: Tensor) -> Recipe | None:

@@ -8,6 +8,8 @@ the plan says, however far the host runs ahead:
     compute   ..|unpack v: memory for x......|unpack x, waits for `back`..|
     in           '-------- copy -------- back'
 
+Where the plan says so, x is not given back before backward, when some w is unpacked.
+
 A side stream never frees anything (no record_stream): memory would come back when the host happens to notice.
 """
 
@@ -15,8 +17,9 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import NamedTuple
 
@@ -36,17 +39,29 @@ class Schedule:
 
     release: Mapping[Key, tuple[Key, ...]]  # when this is packed: whose memory is given back
     fetch: Mapping[Key, tuple[Key, ...]]  # when this is unpacked: what begins to come back, in this order
+    late: Mapping[Key, tuple[Key, ...]] = field(
+        default_factory=dict
+    )  # when this is unpacked: as for `release`
 
     @classmethod
-    def of(cls, moves: Iterable[tuple[Key, Key | None, Key | None]]) -> Schedule:
-        """Make it from (key, when to release it, when to fetch it), in the order in which they shall be fetched."""
+    def of(cls, moves: Iterable[tuple[Key, Key | None, Key | None]], late: Container[Key] = ()) -> Schedule:
+        """Make it from (key, when to release it, when to fetch it), in the order in which they shall be fetched.
+
+        Those that are `late` are released when the other is not packed but unpacked.
+        """
         release: dict[Key, tuple[Key, ...]] = {}
         fetch: dict[Key, tuple[Key, ...]] = {}
+        lately: dict[Key, tuple[Key, ...]] = {}
         for key, released_at, fetched_at in moves:
-            for times, time in ((release, released_at), (fetch, fetched_at)):
+            for times, time in ((lately if key in late else release, released_at), (fetch, fetched_at)):
                 if time is not None:
                     times[time] = (*times.get(time, ()), key)
-        return cls(release, fetch)
+        return cls(release, fetch, lately)
+
+    @cached_property
+    def staying(self) -> frozenset[Key]:
+        """What is not given back before backward."""
+        return frozenset(key for keys in self.late.values() for key in keys)
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,8 @@ class Mover:
             moved = trip.take(key, tensor)          # in the pack hook, for each storage once, if the plan says so
             trip.packed(key)                        # then, for every key, moved or not
             trip.end_forward()
-            tensor = moved.back()                   # in the unpack hook
+            trip.unpacking(key)                     # in the unpack hook, for every key, moved or not
+            tensor = moved.back()
             trip.unpacked(key)                      # then, for every key, moved or not
 
     Several forwards may be on their way at once, as in a pipeline: each has its own trip.
@@ -102,6 +118,8 @@ class Mover:
             self._open.end_forward()
         self.settle()
         self.tally.sum_up()
+        self.tally.num_forwards += 1
+        self.tally.num_timed += self.timed
         self._open = Trip(self)
         return self._open
 
@@ -171,14 +189,19 @@ class Trip:
         self.coming_bytes = 0  # asked for, and no use waited for them yet
 
     def take(self, key: Key, tensor: Tensor) -> Moved:
-        """Begin to move the storage of a tensor out; its memory stays until its release."""
+        """Begin to move the storage of a tensor out; its memory stays until its release, or where there is no room."""
         mover = self.mover
         mover.settle()
         tensor = tensor.detach()  # with its version, without the node that will hold it
         if not _plain(tensor, mover.device):
             mover.tally.num_resident += 1
             return Moved(self, key, tensor, None)
-        buffer = mover.pool.take(tensor.untyped_storage().nbytes())
+        num_bytes = tensor.untyped_storage().nbytes()
+        buffer = mover.pool.take(num_bytes)
+        if buffer is None:
+            mover.tally.num_full += 1
+            mover.tally.full_bytes += num_bytes
+            return Moved(self, key, tensor, None)
         moved = Moved(self, key, tensor, buffer)
         moved.leave()
         self._moved[key] = moved
@@ -197,10 +220,15 @@ class Trip:
             self._release(each)
 
     def end_forward(self) -> None:
-        """Give back the memory of all that was taken."""
-        for key in list(self._held):
+        """Give back the memory of all that was taken, but for what backward gives back."""
+        for key in [key for key in self._held if key not in self._schedule.staying]:
             self._release(key)
         self.mover.ended(self)
+
+    def unpacking(self, key: Key) -> None:
+        """Give back the memory that is due when this is used, before anything is taken for it."""
+        for each in self._schedule.late.get(key, ()):
+            self._release(each)
 
     def unpacked(self, key: Key) -> None:
         """Begin to bring back what is due when this is used."""
@@ -259,7 +287,9 @@ class Moved:
         self._dtype = tensor.dtype
         self._geometry = tensor.shape, tensor.stride(), tensor.storage_offset()
         self._version = self._found = tensor._version
-        self.key, self.num_bytes = key, buffer.size_bytes if buffer is not None else 0
+        # of the whole storage, whether it is moved or had to stay
+        self.key = key
+        self.num_bytes = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
         self.place = 0  # in the order of taking
 
     @property

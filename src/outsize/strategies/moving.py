@@ -5,19 +5,24 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from outsize.errors import explain
 from outsize.plan.plan import Swap
-from outsize.plan.step import Key
-from outsize.strategies.move import Mover, Schedule, Trip
+from outsize.plan.step import BLOCK_BYTES, Key
+from outsize.strategies.move import Eager, Mover, Schedule, Trip
 from outsize.strategies.packing import Packing, unpack
 from outsize.strategies.pinned import PinnedPool
 from outsize.strategies.traffic import Counters
 from outsize.strategies.values import Kept, Signal, Slot, Value, send
+from outsize.units import format_bytes
+
+# Marks for times cost the host a little: one forward of so many has them, not one of the first, which warm up.
+_TIMED_EVERY, _TIMED_AT = 50, 2
 
 
 class Shuttle:
@@ -25,10 +30,14 @@ class Shuttle:
 
     def __init__(self, device: torch.device, swap: Swap, tell: Callable[[str], object]) -> None:
         self._device, self._swap, self._tell = device, swap, tell
-        self._times = Schedule.of((each.key, each.release, each.fetch) for each in swap.moved)
-        self._moves = frozenset(each.key for each in swap.moved)
+        late = {each.key for each in swap.moved if each.late}
+        by_plan = Schedule.of(((each.key, each.release, each.fetch) for each in swap.moved), late)
+        self._times = by_plan if swap.ahead_bytes is None else Eager(swap.ahead_bytes)
+        self._signals = by_plan.fetch.keys() | by_plan.late.keys()
+        self._wanted = _Wanted(swap)
         self._mover: Mover | None = None
-        self.num_moved = 0  # storages, by the latest forward
+        self._told = False
+        self.num_met: int | None = None  # of the tensors that the plan names, by the latest forward
 
     @contextmanager
     def hooks(self, packing: Packing) -> Iterator[None]:
@@ -38,14 +47,16 @@ class Shuttle:
             self._mover = Mover(self._device, self._times, pool)
             # also where nobody closes it; not at the end of the process, when the driver may be gone
             weakref.finalize(self, self._mover.close).atexit = False
-        trip = self._mover.begin_forward()
-        moving = _Moving(packing, trip, self._moves, self._times.fetch.keys())
+        mover = self._mover
+        mover.timed = mover.tally.num_forwards % _TIMED_EVERY == _TIMED_AT
+        trip = mover.begin_forward()
+        moving = _Moving(packing, trip, self._wanted, self._signals)
         try:
             with saved_tensors_hooks(moving.pack, unpack):
                 yield
         finally:
             trip.end_forward()
-        self.num_moved = moving.num_moved
+        self._look_back(moving)
 
     def counters(self) -> Counters | None:
         """Return what was moved since the last call, and how; None before the first forward."""
@@ -57,18 +68,55 @@ class Shuttle:
             self._mover.close()
             self._mover = None
 
+    def _look_back(self, moving: _Moving) -> None:
+        """Count what a forward did otherwise than planned, and tell of the first that may need more memory."""
+        assert self._mover is not None
+        before, self.num_met = self.num_met, moving.num_met
+        num_unmet = len(self._swap.moved) - moving.num_met if self._swap.ahead_bytes is None else 0
+        self._mover.tally.num_unmet += num_unmet
+        self._mover.tally.num_changed += moving.num_changed
+        # what the first forward does not save is told by who runs it
+        fewer = before is not None and moving.num_met < before
+        if not self._told and (moving.grown is not None or fewer):
+            self._told = True
+            self._tell(_changing(moving, num_unmet, len(self._swap.moved), self._wanted.least_bytes))
+
+
+class _Wanted:
+    """Says by key and size what is moved."""
+
+    def __init__(self, swap: Swap) -> None:
+        self._all = swap.ahead_bytes is not None
+        self._planned = {each.key: each.size_bytes for each in swap.moved}
+        self.least_bytes = min(self._planned.values(), default=0)
+
+    def planned_bytes(self, key: Key, num_bytes: int) -> int | None:
+        """Return the planned size of a tensor that may be moved; None: it is not named."""
+        return num_bytes if self._all else self._planned.get(key)
+
+
+class _Grown(NamedTuple):
+    """A tensor that is larger than planned."""
+
+    key: Key
+    planned_bytes: int
+    found_bytes: int
+
 
 class _Moving:
-    """Packs as others do, and then moves what is named; a storage is moved once, however many tensors lie in it."""
+    """Packs as others do, and then moves what is named; a storage is moved once, however many tensors lie in it.
 
-    def __init__(
-        self, packing: Packing, trip: Trip, moves: Collection[Key], signals: Collection[Key]
-    ) -> None:
-        self._packing, self._trip, self._moves, self._signals = packing, trip, moves, signals
+    Where a model does otherwise than planned (shapes that hang on data), size decides: what is as large as the
+    smallest that the plan moves is moved, as far as there is room, and the rest is kept.
+    """
+
+    def __init__(self, packing: Packing, trip: Trip, wanted: _Wanted, signals: Collection[Key]) -> None:
+        self._packing, self._trip, self._wanted, self._signals = packing, trip, wanted, signals
         # By the storage itself, for its address is soon another's. Neither is held: autograd holds this hook until
         # the last use of anything that it packed.
         self._away: dict[int, tuple[weakref.ref[Any], weakref.ref[Value | Kept]]] = {}
-        self.num_moved = 0
+        self.num_met = self.num_changed = 0
+        self.grown: _Grown | None = None  # the first one
 
     def pack(self, tensor: Tensor) -> Slot | Kept | Signal:
         """Return what autograd shall hold instead of the tensor."""
@@ -81,17 +129,29 @@ class _Moving:
             held: Slot | Kept = self._packing.pack_view(value, tensor, key[0])
         else:
             held = self._packing.pack_as(key, tensor)
-            if key in self._moves:
-                self._move(key, held if type(held) is Kept else held.value, storage)  # type: ignore[union-attr]
+            planned_bytes = self._wanted.planned_bytes(key, storage.nbytes())
+            if planned_bytes is not None:
+                self._move(key, held if type(held) is Kept else held.value, storage, planned_bytes)  # type: ignore[union-attr]
         self._trip.packed(key)
         return Signal(held, key, self._trip) if key in self._signals else held
 
-    def _move(self, key: Key, value: Value | Kept, storage: Any) -> None:
+    def _move(self, key: Key, value: Value | Kept, storage: Any, planned_bytes: int) -> None:
         if value.tensor is None:
             return  # it is made again after all, or on its way already
+        self.num_met += 1
+        if not self._as_planned(key, storage.nbytes(), planned_bytes):
+            return
         send(value, self._trip.take(key, value.tensor))
         self._away[id(storage)] = weakref.ref(storage), weakref.ref(value)
-        self.num_moved += 1
+
+    def _as_planned(self, key: Key, num_bytes: int, planned_bytes: int) -> bool:
+        """Note a tensor of another size than planned, and say whether it is moved."""
+        if abs(num_bytes - planned_bytes) < BLOCK_BYTES:
+            return True
+        self.num_changed += 1
+        if num_bytes > planned_bytes and self.grown is None:
+            self.grown = _Grown(key, planned_bytes, num_bytes)
+        return num_bytes >= self._wanted.least_bytes
 
     def _moved_before(self, storage: Any, tensor: Tensor) -> Value | Kept | None:
         found = self._away.get(id(storage))
@@ -101,3 +161,21 @@ class _Moving:
         if value is None or value.version != tensor._version or value.dtype != tensor.dtype:
             return None
         return value
+
+
+def _changing(moving: _Moving, num_unmet: int, num_planned: int, least_bytes: int) -> str:
+    found = f"{num_unmet} of {num_planned} not saved"
+    if moving.grown is not None:
+        (path, _, _), planned_bytes, found_bytes = moving.grown
+        where = f"one of {format_bytes(found_bytes)} in {path or 'the model'}"
+        found = f"{moving.num_changed} of {num_planned} of another size, {where}, {found}"
+        planned = f"{format_bytes(planned_bytes)} there as planned"
+    else:
+        planned = "the tensors that the plan names"
+    return explain(
+        "the tensors that a step saves are not those that were planned: what is smaller than "
+        f"{format_bytes(least_bytes)} or finds no room in host memory stays on the device",
+        found,
+        planned,
+        "expect more memory than planned; give inputs of one size, or plan for the largest",
+    )

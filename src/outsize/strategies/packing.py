@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,7 @@ def unpack(held: Slot | Kept | Signal) -> Tensor:
             raise changed(held.module, held.version, tensor._version)
         return tensor
     if type(held) is Signal:
+        held.trip.unpacking(held.key)
         found = unpack(held.held)
         held.trip.unpacked(held.key)
         return found
@@ -125,6 +127,7 @@ class Packing:
         self._made: list[weakref.ref[Value]] = []
         self._met: set[Key] = set()
         self._refused: set[Key] = set()
+        self.waits: Mapping[Key, int] = {}  # for keys of which it is known: as a value's
         self.missed = False  # neither graph nor watch could tell what they could before
 
     def pack(self, tensor: Tensor) -> Slot | Kept:
@@ -133,11 +136,11 @@ class Packing:
 
     def pack_as(self, key: Key | None, tensor: Tensor) -> Slot | Kept:
         """Return what autograd shall hold instead of a tensor of this key; None: a weight."""
-        self._num_packs += 1
         storage = tensor.untyped_storage()
         if key is None:
             held = tensor if tensor.is_leaf else tensor.detach()
             return Kept(held, tensor._version, self._where.here[0])
+        self._num_packs += 1
         node = tensor.grad_fn
         if node is not None and tensor.output_nr != 0:
             node = None
@@ -147,6 +150,7 @@ class Packing:
             made = self._made_again(value, tensor, node, key)
             if made is not None:
                 self._num_recomputed += 1
+                made.waits = self.waits.get(key, made.waits)
                 geometry = None if value is None else geometry_of(tensor)
                 return Slot(made, None if geometry == made.geometry else geometry, self._num_packs, key[0])
             self._refused.add(key)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outsize.errors import PlanError, explain
-from outsize.measure.machine import look_at_machine
+from outsize.measure.host import free_host_bytes
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.streams import Mark
 from outsize.units import format_bytes
@@ -53,7 +53,7 @@ class PinnedPool:
         tell: Callable[[str], object] = warnings.warn,
     ) -> None:
         self.size_bytes = _rounded(size_bytes)
-        free_bytes = look_at_machine(torch.device("cpu")).host_free_bytes
+        free_bytes = free_host_bytes()
         limit_bytes = free_bytes if limit_bytes is None else min(limit_bytes, free_bytes)
         if self.size_bytes > limit_bytes:
             raise PlanError(_too_small(self.size_bytes, limit_bytes))
@@ -67,15 +67,21 @@ class PinnedPool:
         self._release.atexit = False  # the driver may be gone by then, and all memory goes with the process
         self._free = [_Free(0, self.size_bytes, 0, None)] if self.size_bytes else []
         self._num_given = 0
+        self._tell, self._told_full = tell, False
         self.in_use_bytes = 0
         self.most_bytes = 0  # that were in use at once
 
-    def take(self, num_bytes: int) -> Buffer:
-        """Lend a buffer; PlanError where there is no room."""
+    def take(self, num_bytes: int) -> Buffer | None:
+        """Lend a buffer; None where there is no room, which is told the first time."""
+        if self._slab is None:
+            raise RuntimeError("the pool was closed, and nothing can be moved to it")
         size_bytes = _rounded(num_bytes)
         place = next((i for i, free in enumerate(self._free) if free.end - free.begin >= size_bytes), None)
         if place is None:
-            raise PlanError(self._full(size_bytes))
+            if not self._told_full:
+                self._told_full = True
+                self._tell(self._full(size_bytes))
+            return None
         free = self._free[place]
         rest = free._replace(begin=free.begin + size_bytes)
         self._free[place : place + 1] = [rest] if rest.begin < rest.end else []
@@ -114,12 +120,10 @@ class PinnedPool:
 
     def _full(self, size_bytes: int) -> str:
         largest = max((free.end - free.begin for free in self._free), default=0)
-        found = (
-            f"{self.size_bytes} bytes ({format_bytes(self.size_bytes)}), {self.in_use_bytes} of them in use"
-        )
+        planned = f"{self.size_bytes} bytes ({format_bytes(self.size_bytes)}) as planned"
         return explain(
-            "host memory for tensors that are moved out is full",
-            f"a pool of {found}, the largest gap {largest} bytes",
+            "host memory for tensors that are moved out is full; those for which there is no room stay on the device",
+            f"a pool of {planned}, {self.in_use_bytes} of them in use, the largest gap {largest} bytes",
             f"{size_bytes} bytes in one piece ({format_bytes(size_bytes)})",
             "raise limits.host_memory, or plan again for the batch that is trained",
         )

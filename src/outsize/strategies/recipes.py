@@ -1,8 +1,10 @@
-"""How cheap operations made a tensor, remembered without the tensor, and how to make it again."""
+"""How operations made a tensor, remembered without the tensor, and how to make it again."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +25,47 @@ def fuses(kind: str) -> bool:
     return FUSE.get(kind, False) and fused.fusing(kind)
 
 
+Settings = tuple[
+    bool, bool, bool, str
+]  # of convolutions on a GPU: enabled, benchmark, deterministic, precision
+
+
+def convolution_settings() -> Settings:
+    """Return by which settings cuDNN chooses the kernel of a convolution now."""
+    cudnn: Any = torch.backends.cudnn
+    return cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.conv.fp32_precision
+
+
+def _as_set(settings: Settings | None) -> AbstractContextManager[None]:
+    """Run a convolution by the settings of the first time, where they were changed since."""
+    now = None if settings is None else convolution_settings()
+    return nullcontext() if settings is None or now is None or now == settings else _changed(now, settings)
+
+
+@contextmanager
+def _changed(now: Settings, settings: Settings) -> Iterator[None]:
+    _set(now, settings)
+    try:
+        yield
+    finally:
+        _set(settings, now)
+
+
+def _set(before: Settings, after: Settings) -> None:
+    cudnn: Any = torch.backends.cudnn
+    places = (
+        (cudnn, "enabled"),
+        (cudnn, "benchmark"),
+        (cudnn, "deterministic"),
+        (cudnn.conv, "fp32_precision"),
+    )
+    for (owner, name), was, value in zip(places, before, after, strict=True):
+        if (
+            was != value
+        ):  # others are left alone: torch complains where its old and new names for TF32 are mixed
+            setattr(owner, name, value)
+
+
 class Source(NamedTuple):
     """A tensor argument of a recipe; `geometry` where it is another view of the storage than the value."""
 
@@ -36,9 +79,11 @@ class Source(NamedTuple):
 
 
 class Recipe:
-    """One call of a cheap operation; tensors among its arguments are replaced by sources."""
+    """One call of an operation; tensors among its arguments are replaced by sources."""
 
-    __slots__ = ("_outputs", "args", "depth", "func", "in_place", "kwargs", "site", "sources", "statistics")
+    __slots__ = (
+        "_outputs", "args", "depth", "func", "in_place", "kwargs", "settings", "site", "sources", "statistics",
+    )  # fmt: skip
 
     def __init__(self, func: Any, args: list[Any], kwargs: dict[str, Any], *, in_place: bool = False) -> None:
         self.func, self.args, self.kwargs, self.in_place = func, args, kwargs, in_place
@@ -48,6 +93,7 @@ class Recipe:
             _gather(kwargs.values(), self.sources)
         self.depth = 1 + max((source.value.depth for source in self.sources), default=0)
         self.statistics: tuple[Tensor, Tensor] | None = None  # mean and inverse deviation, of a batch norm
+        self.settings: Settings | None = None  # of a convolution
         self.site: Any = None  # in which call of which module it ran
         self._outputs: dict[int, weakref.ref[Value]] | None = None  # where there are several
 
@@ -66,10 +112,10 @@ class Recipe:
         if self.in_place:
             written, private = args[0].make(use)
             args[0] = written if private else written.clone()
-        result = self.func(
-            *(_filled(each, use) for each in args),
-            **{name: _filled(each, use) for name, each in self.kwargs.items()},
-        )
+        filled = [_filled(each, use) for each in args]
+        named = {name: _filled(each, use) for name, each in self.kwargs.items()}
+        with _as_set(self.settings):
+            result = self.func(*filled, **named)
         if self._outputs is not None:
             return {index: result[index] for index in self._outputs}
         return result if isinstance(result, Tensor) else result[0]

@@ -8,14 +8,16 @@ from contextlib import AbstractContextManager, contextmanager
 from torch import nn
 
 from outsize.plan.plan import Recompute, Swap
+from outsize.plan.step import Key
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.saved import SavedStats, SavedTensors
+from outsize.strategies.traffic import Meter
 
 Tell = Callable[[str], object]
 
 
 def saving(
-    model: nn.Module, recompute: Recompute | None, swap: Swap | None, tell: Tell
+    model: nn.Module, recompute: Recompute | None, swap: Swap | None, tell: Tell, meter: Meter | None = None
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return what one forward pass runs in; the first one tells what the plan knew and the model did not do.
 
@@ -24,7 +26,11 @@ def saving(
     again = recompute or Recompute()
     if not again.saved and swap is None:
         return lambda: checkpointed(model, again.blocks)
-    saved = SavedTensors(model, frozenset(again.saved), swap, tell=tell)
+    saved = SavedTensors(
+        model, frozenset(again.saved), swap, dear=frozenset(again.dear), waits=waits_of(again), tell=tell
+    )
+    if meter is not None and saved.shuttle is not None:
+        meter.watch(saved.shuttle)
     told = False
 
     @contextmanager
@@ -40,20 +46,25 @@ def saving(
     return forward
 
 
+def waits_of(recompute: Recompute) -> dict[Key, int]:
+    """Return how long before their turn tensors may be made to stay, by key; nothing where the plan does not say."""
+    return dict(zip(recompute.saved, recompute.waits, strict=True)) if recompute.waits else {}
+
+
 def unmet_by(saved: SavedTensors, recompute: Recompute, swap: Swap | None) -> list[str]:
     """Say what the latest forward could not do as planned."""
     found = [None if saved.stats is None else unmet(saved.stats, len(recompute.saved))]
-    if swap is not None and saved.shuttle is not None:
-        found.append(unmoved(saved.shuttle.num_moved, len(swap.moved)))
+    if swap is not None and saved.shuttle is not None and saved.shuttle.num_met is not None:
+        found.append(unmoved(saved.shuttle.num_met, len(swap.moved)))
     return [text for text in found if text is not None]
 
 
-def unmoved(num_moved: int, num_asked: int) -> str | None:
+def unmoved(num_met: int, num_asked: int) -> str | None:
     """Say how many tensors could not be moved as planned; None where all were."""
-    if num_moved >= num_asked:
+    if num_met >= num_asked:
         return None
     missing = (
-        f"of {num_asked} tensors that the plan moves to host memory, {num_asked - num_moved} are not saved"
+        f"of {num_asked} tensors that the plan moves to host memory, {num_asked - num_met} are not saved"
     )
     return f"{missing}: more memory is used than planned"
 

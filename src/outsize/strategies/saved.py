@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
@@ -40,7 +40,8 @@ class SavedTensors:
                     loss = ...
                 loss.backward()
 
-    What neither the keys nor `swap` name is kept.
+    What neither the keys nor `swap` name is kept. `dear` names calls of modules whose convolutions may run again,
+    `waits` tells of keys how long before its turn a tensor may be made to stay.
 
     The first forward is watched, operation by operation. Where autograd's own graph tells the same about all tensors
     that are made again, the next ones are not: what the graph tells is true of each step by itself, and what it does
@@ -55,12 +56,14 @@ class SavedTensors:
         recompute: frozenset[Key],
         swap: Swap | None = None,
         *,
+        dear: frozenset[tuple[str, int]] = frozenset(),
+        waits: Mapping[Key, int] | None = None,
         tell: Callable[[str], object] = warnings.warn,
     ) -> None:
         self._model = model
         self.shuttle = None if swap is None else Shuttle(next(model.parameters()).device, swap, tell)
         self._modules = list(model.modules())
-        self._recompute = recompute
+        self._recompute, self._dear, self._waits = recompute, dear, waits or {}
         self._where = Switch(model)
         # what the graph tells of, and of what it does not; None: to be found out
         self._versions: dict[Key, int] | None = None if recompute else {}
@@ -94,6 +97,7 @@ class SavedTensors:
             self.shuttle.close()
 
     def _hooks(self, packing: Packing) -> AbstractContextManager[None]:
+        packing.waits = self._waits
         if self.shuttle is None:
             return saved_tensors_hooks(packing.pack, unpack)
         return self.shuttle.hooks(packing)
@@ -103,7 +107,7 @@ class SavedTensors:
         """Watch all, and find out what need not be watched the next time."""
         for kind in {each.device.type for each in self._model.parameters()}:
             fuses(kind)  # builds what backward will need, here where no harm is done if it cannot
-        with _forgetting(Watch(self._where)) as watch, watch:
+        with _forgetting(Watch(self._where, dear=self._dear)) as watch, watch:
             packing = LearningPacking(names, self._where, self._recompute, watch)
             with self._hooks(packing):
                 yield
@@ -123,7 +127,7 @@ class SavedTensors:
             with self._hooks(packing):
                 yield
         else:
-            with _forgetting(Watch(self._where, self._sites)) as watch:
+            with _forgetting(Watch(self._where, self._sites, self._dear)) as watch:
                 packing = Packing(names, self._where, self._recompute, versions, watch)
                 with self._where.only_in(watch, self._places), self._hooks(packing):
                     yield

@@ -40,9 +40,7 @@ def take_tile(batch: Batch, tile: Tile) -> Batch:
     labels = batch.labels.new_full((len(batch.labels), tile.read.height, tile.read.width), IGNORE)
     labels[:, rows, cols] = batch.labels[:, *tile.core.slices]
     # not valid is 0 as the network sees it, whatever the value
-    return replace(
-        batch, images=_window(batch.images, tile.read), valid=_window(batch.valid, tile.read), labels=labels
-    )
+    return replace(batch.each(partial(_window, window=tile.read)), labels=labels)
 
 
 def _tiles(batch: Batch, tiling: Tiling) -> tuple[Tile, ...]:

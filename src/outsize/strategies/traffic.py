@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from outsize.strategies.pinned import PinnedPool
 from outsize.strategies.streams import Copy, Mark, Way
@@ -15,16 +17,24 @@ _STALL_S = 5e-5  # shorter ones are the host's time between two marks
 class Counters:
     """What was moved since the last time somebody asked. None: was not timed."""
 
+    num_forwards: int
+    num_timed: int  # of them: rates, stalls and the time of copies are those of these
     num_out: int
     out_bytes: int
     num_in: int
     in_bytes: int
     num_on_demand: int  # of those that came back: not before they were asked for
     num_resident: int  # taken, and left where they are: of no bytes, or not plain memory of the device
+    num_full: int  # left on the device, because the pool had no room for them
+    full_bytes: int
+    num_unmet: int  # that the plan names and a forward did not save
+    num_changed: int  # of another size than planned
     num_stalls: int | None  # times that compute waited for a copy
     stall_s: float | None
+    copy_s: float | None  # that copies ran, both ways added up
     out_bytes_per_s: float | None  # while a copy runs
     in_bytes_per_s: float | None
+    planned_pinned_bytes: int  # the size of the pool
     pinned_bytes: int  # in use now
     most_pinned_bytes: int  # in use at once, from the beginning
 
@@ -33,12 +43,48 @@ class Counters:
         """The share of copies back that began too late to be hidden."""
         return self.num_on_demand / self.num_in if self.num_in else 0.0
 
+    @property
+    def hidden_share(self) -> float | None:
+        """The share of the time of copies in which compute did not wait for one."""
+        if not self.copy_s or self.stall_s is None:
+            return None
+        return max(0.0, 1 - self.stall_s / self.copy_s)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "late_share": self.late_share, "hidden_share": self.hidden_share}
+
+
+class Counted(Protocol):
+    """Who moves tensors and counts them."""
+
+    def counters(self) -> Counters | None:
+        """Return what was counted since the last call; None where nothing ran yet."""
+
+
+class Meter:
+    """Reads the counters of the step that runs now, and does not keep it: each plan of a training has its own."""
+
+    def __init__(self) -> None:
+        self._watched: weakref.ref[Counted] | None = None
+
+    def watch(self, counted: Counted) -> None:
+        """Read this one from now on."""
+        self._watched = weakref.ref(counted)
+
+    def read(self) -> Counters | None:
+        """Return what was counted since the last time; None where nothing is moved."""
+        counted = None if self._watched is None else self._watched()
+        return None if counted is None else counted.counters()
+
 
 class Tally:
     """Counts what is moved, and sums up times once they are known."""
 
     def __init__(self) -> None:
-        self.num_on_demand = self.num_resident = 0
+        self.num_forwards = self.num_timed = 0
+        self.num_on_demand = self.num_resident = self.num_full = self.full_bytes = 0
+        self.num_unmet = self.num_changed = 0
         self.waits: deque[tuple[Mark, Mark]] = deque()
         self._copies: deque[tuple[Way, int, Mark, Mark]] = deque()
         self._num: dict[Way, int] = {"out": 0, "in": 0}
@@ -73,17 +119,26 @@ class Tally:
     def counters(self, pool: PinnedPool) -> Counters:
         """Return all that was counted and timed."""
         rate = {way: self._timed_bytes[way] / s if s > 0 else None for way, s in self._timed_s.items()}
+        copy_s = sum(self._timed_s.values())
         return Counters(
+            num_forwards=self.num_forwards,
+            num_timed=self.num_timed,
             num_out=self._num["out"],
             out_bytes=self._bytes["out"],
             num_in=self._num["in"],
             in_bytes=self._bytes["in"],
             num_on_demand=self.num_on_demand,
             num_resident=self.num_resident,
+            num_full=self.num_full,
+            full_bytes=self.full_bytes,
+            num_unmet=self.num_unmet,
+            num_changed=self.num_changed,
             num_stalls=self._num_stalls if self._timed else None,
             stall_s=self._stall_s if self._timed else None,
+            copy_s=copy_s or None,
             out_bytes_per_s=rate["out"],
             in_bytes_per_s=rate["in"],
+            planned_pinned_bytes=pool.size_bytes,
             pinned_bytes=pool.in_use_bytes,
             most_pinned_bytes=pool.most_bytes,
         )

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, stride, offset in the storage
 
-# A replayed tensor waits for its next use if that lies at most this many saved tensors away. A skip of a U-Net
-# is used at both ends of backward: to hold it in between would give back the memory that recomputing freed.
-_NEAR_PACKS = 16
+
+# A tensor that is made on the way to another waits for its own use if that lies at most this many saved tensors
+# (parameters and buffers not counted) before the one that is asked for, where no plan says it. Further away it would be
+# in the way: a skip of a U-Net is used at both ends of backward, and to hold it in between would give back what making
+# it again freed.
+NEAR_PACKS = 24
 
 
 class Use(NamedTuple):
@@ -38,7 +41,7 @@ class Value:
 
     __slots__ = (
         "__weakref__", "away", "cached", "device", "dtype", "geometry", "index", "last_pack", "num_pending", "recipe",
-        "settled", "size_bytes", "tensor", "version",
+        "settled", "size_bytes", "tensor", "version", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +58,7 @@ class Value:
         self.settled = False  # True: no tensor held here or below knows its gradient function (a cycle)
         self.num_pending = 0  # times it was saved and not asked for yet
         self.last_pack = -1
+        self.waits = NEAR_PACKS  # made for one that was saved so many later, it stays for its own use
         self.cached: Tensor | None = None
 
     @property
@@ -106,13 +110,13 @@ class Value:
         else:
             result = self._laid_out(made.pop(self.index))
             self.recipe.hand_out(made, use)
-        if self.num_pending > 0 and use.pack - self.last_pack <= _NEAR_PACKS:
+        if self.num_pending > 0 and use.pack - self.last_pack <= self.waits:
             self.cached = result
         return result, self.cached is None
 
     def take(self, made: Tensor, use: Use) -> None:
         """Hold what another output's making made of this one too, if it is wanted soon."""
-        if self.tensor is None and self.num_pending > 0 and use.pack - self.last_pack <= _NEAR_PACKS:
+        if self.tensor is None and self.num_pending > 0 and use.pack - self.last_pack <= self.waits:
             self.cached = self._laid_out(made)
 
     def done(self) -> None:
@@ -232,8 +236,9 @@ def leaves_of(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> tupl
 
 
 def sites_of(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> set[Any]:
-    """Return where the operations of a recipe ran."""
-    return {each.recipe.site for each in _walk(value, stop) if each.recipe is not None}
+    """Return where the operations of a recipe ran; our own tell of themselves, and nobody has to watch for them."""
+    sites = {each.recipe.site for each in _walk(value, stop) if each.recipe is not None}
+    return sites - {None}
 
 
 def changed(module: str, saved: int, found: int) -> ModelError:

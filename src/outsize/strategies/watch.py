@@ -1,4 +1,4 @@
-"""Watches the operations of a forward and remembers how the cheap ones made their results."""
+"""Watches the operations of a forward and remembers how the cheap ones, and dear ones by name, made their results."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.where import Where
-from outsize.strategies.lineage import known
-from outsize.strategies.recipes import Recipe, Source, fuses
+from outsize.strategies.lineage import is_told_by_itself, known, read
+from outsize.strategies.recipes import Recipe, Source, convolution_settings, fuses
 from outsize.strategies.values import Kept, Value, geometry_of
 
 # Operations that cost little beside a convolution, by torch's name without the "_" of their in-place form.
@@ -26,9 +26,10 @@ _CHANGES_OF_SIZE = """
     reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d pixel_shuffle pixel_unshuffle
     avg_pool2d avg_pool3d _adaptive_avg_pool2d mean max_pool2d_with_indices max_pool3d_with_indices
 """
-_NORMS = "native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm"
+_NORMS = "native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm fused_norm"
 _DROPOUT = "native_dropout"  # of a GPU; that of a CPU is a product
 _CHEAP = frozenset(" ".join((_ACTIVATIONS, _SUMS_AND_COPIES, _CHANGES_OF_SIZE, _NORMS, _DROPOUT)).split())
+_DEAR = frozenset({"convolution"})  # remembered only where a plan says so
 _OF_IMAGES = frozenset({"_to_copy", "constant_pad_nd", "sub", "div", "mul"})  # before they meet a weight
 _BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm")
 _NUM_OUTPUTS = {"max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2}  # of others the first alone
@@ -42,12 +43,13 @@ class _Rule(NamedTuple):
 
     name: str
     cheap: bool
+    dear: bool
     writes: tuple[int, ...]  # positions of arguments that are changed in place
     in_place: bool
 
 
 _RULES: dict[Any, _Rule | None] = {}
-_NEW = _Rule("", cheap=False, writes=(), in_place=False)
+_NEW = _Rule("", cheap=False, dear=False, writes=(), in_place=False)
 
 
 def _rule(func: Any) -> _Rule | None:
@@ -59,7 +61,8 @@ def _rule(func: Any) -> _Rule | None:
     in_place = writes == (0,) and name.endswith("_")
     base = name.removesuffix("_") if in_place else name
     cheap = base in _CHEAP and (in_place or not writes)
-    return _Rule(base, cheap, writes, in_place) if cheap or writes else None
+    dear = base in _DEAR
+    return _Rule(base, cheap, dear, writes, in_place) if cheap or dear or writes else None
 
 
 class Watch(TorchDispatchMode):
@@ -70,12 +73,17 @@ class Watch(TorchDispatchMode):
     the recipes alone, so that what nobody saves is freed as soon as what was made from it.
 
     `sites` names the only operations to remember: (module, call, operation). Others are let through, and what the
-    graph knows of their results is taken from there.
+    graph knows of their results is taken from there. `dear` names the calls whose convolutions are remembered, too.
     """
 
-    def __init__(self, where: Where | None = None, sites: frozenset[Site] | None = None) -> None:
+    def __init__(
+        self,
+        where: Where | None = None,
+        sites: frozenset[Site] | None = None,
+        dear: frozenset[tuple[str, int]] = frozenset(),
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._where, self._sites = where, sites
+        self._where, self._sites, self._dear = where, sites, dear
         self._funcs = None if sites is None else {func for _, _, func in sites}
         self._now: weakref.WeakKeyDictionary[Any, Value | weakref.ref[Value]] = weakref.WeakKeyDictionary()
 
@@ -94,7 +102,7 @@ class Watch(TorchDispatchMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         recipe = None
-        if rule.cheap and self._is_wanted(func) and torch.is_grad_enabled():
+        if self._may_run_again(rule) and self._is_wanted(func) and torch.is_grad_enabled():
             recipe = self._recipe(func, rule, args, kwargs)
         result = func(*args, **kwargs)
         for place in rule.writes:
@@ -103,6 +111,11 @@ class Watch(TorchDispatchMode):
         if recipe is not None:
             self._remember(func, recipe, rule, result)
         return result
+
+    def _may_run_again(self, rule: _Rule) -> bool:
+        if not rule.dear:
+            return rule.cheap
+        return bool(self._dear) and self._where is not None and self._where.here in self._dear
 
     def _is_wanted(self, func: Any) -> bool:
         if self._sites is None or self._funcs is None:
@@ -126,9 +139,21 @@ class Watch(TorchDispatchMode):
         value: Value | Kept | None = self.find(tensor)
         if value is None and self._sites is not None:
             value = self._noted(tensor)
+        if value is None and is_told_by_itself(tensor):
+            value = self._told(tensor)
         if value is None:
             value = Value(tensor, tensor._version)
             self._now[tensor.untyped_storage()] = weakref.ref(value)
+        return value
+
+    def _told(self, tensor: Tensor) -> Value | None:
+        """Return what our own node tells of a tensor: no operation came by that made it."""
+        recipe = read(tensor)
+        if recipe is None:
+            return None
+        value = Value(tensor, tensor._version, recipe)
+        value.settled = True
+        self._now[tensor.untyped_storage()] = value
         return value
 
     def _noted(self, tensor: Tensor) -> Value | Kept | None:
@@ -159,7 +184,10 @@ class Watch(TorchDispatchMode):
         if rule.in_place and (sources[0].value.recipe is None or sources[0].geometry is not None):
             return None  # what it was made from is overwritten now
         named = {name: self._sourced(each) for name, each in kwargs.items()}
-        return Recipe(func, sources, named, in_place=rule.in_place)
+        recipe = Recipe(func, sources, named, in_place=rule.in_place)
+        if rule.dear:
+            recipe.settings = convolution_settings()
+        return recipe
 
     def _sourced(self, argument: Any) -> Any:
         if isinstance(argument, Tensor):

@@ -15,15 +15,17 @@ from torch.utils._pytree import tree_leaves
 
 from outsize.errors import PlanError, TraceError, explain
 from outsize.measure.bandwidth import machine_rates
+from outsize.measure.host import host_room_bytes
 from outsize.measure.machine import look_at_machine
 from outsize.measure.step import record, state_bytes, trace_step
 from outsize.plan.choose import usable_share
 from outsize.plan.ladder import choose_recompute
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.step import StepFacts, Storage
+from outsize.plan.timeline import Link
 from outsize.plan.times import Clock
 from outsize.strategies.blocks import checkpointed
-from outsize.strategies.recompute import unmet_by
+from outsize.strategies.recompute import unmet_by, waits_of
 from outsize.strategies.saved import SavedTensors
 from outsize.units import format_bytes, parse_bytes
 
@@ -74,6 +76,8 @@ def within(
         limit_bytes=limit_bytes,
         budget_bytes=budget_bytes,
         blocks_of=blocks_of if recorded is None else None,
+        link=Link.of(rates) if device.type == "cuda" else None,  # on a CPU all memory is the host's
+        host_bytes=host_room_bytes(),
         **clock.settings(),
     )
     if isinstance(found, Plan):
@@ -106,7 +110,9 @@ class Within:
             return self
         recompute, swap = self.plan.recompute or Recompute(), self.plan.swap
         self._block.enter_context(checkpointed(self._model, recompute.blocks))
-        saved = self._block.enter_context(SavedTensors(self._model, frozenset(recompute.saved), swap))
+        keys, dear = frozenset(recompute.saved), frozenset(recompute.dear)
+        saved = SavedTensors(self._model, keys, swap, dear=dear, waits=waits_of(recompute))
+        self._block.enter_context(saved)
         self._block.callback(saved.close)
 
         def begin(_: nn.Module, __: Any) -> None:

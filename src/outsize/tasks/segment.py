@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from outsize.data.batch import Batch
-from outsize.data.normalise import normalise
+from outsize.data.batch import Batch, reduced
+from outsize.data.edges import EDGES, MapMaker, class_edges, gains_to_bytes
+from outsize.data.normalise import normalise, with_maps
 from outsize.data.statistics import BandStatistics
-from outsize.losses import Weights, named_losses
+from outsize.errors import ModelError, explain
+from outsize.losses import Loss, Weights, named_losses
+from outsize.models import input_maps, label_stride
 from outsize.strategies.compose import LossTerms
 
 NODATA = 255  # class id written where the scene has no valid pixel
@@ -24,11 +27,9 @@ def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weight
     losses = named_losses(loss_names, weights)
 
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        inputs = normalise(batch.images, batch.valid, statistics).contiguous(
-            memory_format=torch.channels_last
-        )
-        logits = model(inputs)
-        return {name: loss.sum(logits, batch.labels) for name, loss in losses.items()}
+        inputs = normalise(batch.images, batch.valid, statistics)
+        maps = complete(batch, model, loss_names, statistics).maps
+        return _sums(model, inputs, batch.labels, maps, losses)
 
     return loss_terms
 
@@ -43,11 +44,27 @@ def loss_on_shapes(loss_names: str) -> Callable[[nn.Module, Tensor], Tensor]:
     def loss(model: nn.Module, images: Tensor) -> Tensor:
         valid = torch.ones(images.shape[:1] + images.shape[2:], dtype=torch.bool)
         labels = torch.zeros(valid.shape, dtype=torch.uint8)
+        maps = {name: torch.zeros_like(labels) for name in wanted_maps(model, loss_names)}
         inputs = torch.where(valid[:, None], (images.to(torch.float32) - 0.5) * 2.0, 0.0)
-        logits = model(inputs.contiguous(memory_format=torch.channels_last))
-        return torch.stack([each.sum(logits, labels) for each in losses.values()]).sum()
+        return torch.stack(list(_sums(model, inputs, labels, maps, losses).values())).sum()
 
     return loss
+
+
+def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:
+    """Name the maps that samples must have: those of the model's input, and edges where a loss is about them."""
+    about_edges = any(loss.edges for loss in named_losses(loss_names).values())
+    return (*input_maps(model), *((EDGES,) if about_edges else ()))
+
+
+def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:
+    """Return a batch with all maps; those that whoever made it left out, as for made-up pixels, are made now."""
+    missing = tuple(name for name in wanted_maps(model, loss_names) if name not in batch.maps)
+    if not missing:
+        return batch
+    gains = gains_to_bytes(str(batch.images.dtype).removeprefix("torch."), statistics)
+    made = MapMaker(missing, gains)(batch.images, batch.valid, batch.labels)
+    return replace(batch, maps={**batch.maps, **made})
 
 
 def is_local(loss_names: str) -> bool:
@@ -55,9 +72,71 @@ def is_local(loss_names: str) -> bool:
     return all(loss.local for loss in named_losses(loss_names).values())
 
 
-def count_terms(loss_names: str, labels: Tensor, weights: Weights = None) -> dict[str, float]:
-    """Return the totals of a step; 1 where nothing is labelled, so that the sum 0 stays 0."""
-    return {name: loss.count(labels) or 1.0 for name, loss in named_losses(loss_names, weights).items()}
+def count_terms(
+    loss_names: str,
+    labels: Tensor,
+    weights: Weights = None,
+    *,
+    maps: Mapping[str, Tensor] | None = None,
+    strides: Sequence[int] = (1,),
+) -> dict[str, float]:
+    """Return the totals of a step; 1 where nothing is labelled, so that the sum 0 stays 0.
+
+    There are totals for every stride by which phases of the training reduce labels: a batch is made before it is known
+    in which phase it will be used.
+    """
+    totals: dict[str, float] = {}
+    edges = (maps or {}).get(EDGES)
+    for stride in strides:
+        fewer = reduced(labels, stride)
+        for name, loss in named_losses(loss_names, weights).items():
+            given = (class_edges(fewer) if edges is None else reduced(edges, stride),) if loss.edges else ()
+            totals[_term(name, stride)] = loss.count(fewer, *given) or 1.0
+    return totals
+
+
+def _sums(
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    maps: Mapping[str, Tensor],
+    losses: Mapping[str, Loss],
+) -> dict[str, Tensor]:
+    """Run a model on normalised bands and the maps that it wants, and add up each loss."""
+    names = input_maps(model)
+    inputs = with_maps(inputs, {name: maps[name] for name in names}) if names else inputs
+    inputs = inputs.contiguous(memory_format=torch.channels_last)
+    shapes: tuple[Tensor, ...] = ()
+    stride = 1
+    if any(loss.edges for loss in losses.values()):
+        _check_finds_edges(model)
+        answer = model(inputs, edges=True)
+        logits, shapes = answer.logits, (answer.edges, maps[EDGES])
+    else:
+        logits = model(inputs)
+    if logits.shape[-2:] != labels.shape[-2:]:
+        stride = label_stride(model)
+        labels = reduced(labels, stride)
+        logits = logits[..., : labels.shape[-2], : labels.shape[-1]]
+    return {
+        _term(name, stride): loss.sum(logits, labels, *(shapes if loss.edges else ()))
+        for name, loss in losses.items()
+    }
+
+
+def _term(name: str, stride: int) -> str:
+    return name if stride == 1 else f"{name}/{stride}"
+
+
+def _check_finds_edges(model: nn.Module) -> None:
+    if not getattr(model, "finds_edges", False):
+        needed, remedy = (
+            "a model that finds edges, such as gscnn",
+            "set model.name = 'gscnn' or another train.loss",
+        )
+        raise ModelError(
+            explain("the loss is about edges, but the model is not", type(model).__name__, needed, remedy)
+        )
 
 
 @dataclass(frozen=True)

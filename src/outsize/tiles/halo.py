@@ -66,6 +66,13 @@ class Halo:
         """The longest side."""
         return max(self.rows.before_px, self.rows.after_px, self.cols.before_px, self.cols.after_px)
 
+    def widened(self, more_px: int) -> Halo:
+        """Lengthen every side: by what is looked at to make the model's input."""
+        rows, cols = (
+            Reach(each.before_px + more_px, each.after_px + more_px) for each in (self.rows, self.cols)
+        )
+        return Halo(rows, cols, self.stride_px, self.obstacles)
+
     def at_most(self, limit_px: int) -> Halo:
         """Shorten every side to a limit; whether that is still exact is for the caller to say."""
         return Halo(self.rows.at_most(limit_px), self.cols.at_most(limit_px), self.stride_px, self.obstacles)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, RunError, explain
 from outsize.job import ClassSpec
-from outsize.models import build_model
+from outsize.models import build_model, input_maps
 from outsize.runs import write_beside, write_json
 
 CARD_VERSION = 1
@@ -39,6 +39,7 @@ class Card:
     statistics: BandStatistics
     resolution: tuple[float, float] | None = None  # rows, columns; metres on Earth per pixel
     trained: Mapping[str, Any] = field(default_factory=dict)  # phase, epoch, step, score
+    maps: tuple[str, ...] = ()  # made of the pixels, and behind the bands in the model's input
 
     def build(self) -> nn.Module:
         """Build the architecture, with weights as they come: those that training began with are not fetched."""
@@ -47,7 +48,13 @@ class Card:
 
 
 def save_checkpoint(path: Path, model: nn.Module, card: Card) -> None:
-    """Write weights and card, and the card once more beside it for people to read."""
+    """Write weights and card, and the card once more beside it for people to read.
+
+    A model of several outputs is described as it is now: the one that answered while it was scored will answer again.
+    """
+    card = replace(card, maps=input_maps(model))
+    if hasattr(model, "outputs"):
+        card = replace(card, options={**card.options, "output": model.output})
     classes = [each.model_dump() for each in card.classes]
     tree = {"version": CARD_VERSION, **asdict(replace(card, classes=())), "classes": classes}
     _save(path, _weights(model), {"card": json.dumps(tree)})
@@ -152,6 +159,7 @@ def _card_from(tree: dict[str, Any], path: Path) -> Card:
         "statistics": statistics,
         "resolution": resolution,
         "bands": tuple(tree["bands"]),
+        "maps": tuple(tree.get("maps", ())),
     }
     return Card(**{**tree, **known})
 

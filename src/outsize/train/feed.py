@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outsize.data.batch import Batch, collate
+from outsize.data.batch import Batch, MakeMaps, collate
 from outsize.data.blocks import count_classes
 from outsize.data.loader import prefetch
 from outsize.data.processes import BatchProcesses
@@ -34,18 +34,23 @@ class BatchMaker:
     """Makes any batch of a training; which one depends on epoch and step alone."""
 
     windows: TrainingWindows
-    count_terms: Callable[[str, Tensor, Weights], Mapping[str, float]]  # of losses in labels
+    count_terms: Callable[..., Mapping[str, float]]  # of losses in labels, with weights and maps
     losses: str
     weights: Weights
     num_classes: int
     batch: int
+    make_maps: MakeMaps | None = None
 
     def __call__(self, key: tuple[int, int]) -> Made:
         """Make the batch of (epoch, step)."""
         epoch, step = key
         samples = [self.windows.sample(epoch, step * self.batch + number) for number in range(self.batch)]
         num_px = count_classes([sample.labels for sample in samples], self.num_classes)
-        return collate(samples, lambda labels: self.count_terms(self.losses, labels, self.weights)), num_px
+
+        def count(labels: Tensor, maps: Mapping[str, Tensor]) -> Mapping[str, float]:
+            return self.count_terms(self.losses, labels, self.weights, **({"maps": maps} if maps else {}))
+
+        return collate(samples, count, self.make_maps), num_px
 
 
 def get_processes_ready() -> None:

@@ -16,7 +16,7 @@ from outsize.errors import ModelError, explain
 from outsize.strategies.compose import Step
 from outsize.train.log import LOG_STEPS
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
-from outsize.train.phases import Schedule, TrainPhase, set_trainable
+from outsize.train.phases import Schedule, TrainPhase, begin_phase
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def fit(
     optimizer_state = resume[0] if resume else {}
     for number in range(position.phase, len(recipe.phases)):
         phase = recipe.phases[number]
-        set_trainable(model, phase.trainable)
+        begin_phase(model, phase)
         optimizer = make_optimizer(
             model,
             recipe.optimizer,
@@ -88,6 +88,10 @@ def fit(
         # stopping early ends a phase, not those after it
         stopped = position.stopped and number == len(recipe.phases) - 1
         position = replace(position, phase=number + 1, epoch=0, step=0, stopped=stopped)
+        if number + 1 < len(recipe.phases) and recipe.phases[number + 1].output != phase.output:
+            position = replace(
+                position, best_score=-1.0
+            )  # another output's scores are no measure for the next
     return position
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -45,6 +45,30 @@ class TrainPhase:
     epochs: int
     lr: float
     trainable: tuple[str, ...] = ()
+    output: str | None = None  # None: the one that the model was built to answer with
+
+
+def begin_phase(model: nn.Module, phase: TrainPhase) -> None:
+    """Let a phase's output answer, and its parameters train."""
+    check_output(model, phase.output)
+    if hasattr(model, "outputs"):
+        model.output = phase.output or model.usual_output  # type: ignore[assignment]
+    set_trainable(model, phase.trainable)
+
+
+def label_strides(model: nn.Module, outputs: Iterable[str | None]) -> tuple[int, ...]:
+    """Return by how much labels are reduced for these outputs of phases, each number once."""
+    strides: Mapping[str, int] = getattr(model, "outputs", {})
+    usual = getattr(model, "usual_output", None)
+    return tuple(sorted({strides.get(output or usual or "", 1) for output in outputs}))
+
+
+def check_output(model: nn.Module, output: str | None) -> None:
+    """Refuse an output that the model has not."""
+    known = list(getattr(model, "outputs", ()))
+    if output is not None and output not in known:
+        need = f"one of {', '.join(known)}" if known else "none: this model has one output"
+        raise JobError(explain("train.phases.output is not known", repr(output), need, "correct it"))
 
 
 def set_trainable(model: nn.Module, prefixes: Sequence[str]) -> None:

@@ -1,0 +1,196 @@
+"""Peak memory against step time: every way to run one training step, in turns, and ours within budgets.
+
+other ways set up | plain ways timed: S, P | ours planned and set up, each under its cap | rounds of all
+                            '-> budget f = S + f (P - S), what tensors may take
+                                cap = budget / usable share, what the allocator may hold
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outsize.bench.entry import Entry
+from outsize.bench.gauge import let_go, take_turn, weigh_on_cpu
+from outsize.bench.subject import Subject
+from outsize.bench.ways import OURS, WAYS, Blocks, ours
+from outsize.errors import JobError, ModelError, OutsizeError, explain
+from outsize.plan.plan import Plan
+from outsize.progress import Reporter
+from outsize.strategies.step import Step
+from outsize.units import format_bytes
+
+BUDGETS = (0.5, 0.33, 0.25)
+ROUNDS = 8
+_SETTLING = 3  # turns of the plain ways before budgets are set by the fastest of them
+_SLOW, _EVERY = 2.0, 4  # other ways that take longer than so many times plain soon run in every fourth round
+# What a way may fail with while the others go on. Out of memory and errors of torch.compile are RuntimeErrors.
+_FAILURES = (RuntimeError, OutsizeError)
+_TEXT = 300  # characters of torch's errors that are kept
+
+
+@dataclass(frozen=True)
+class Planning:
+    """How ours is planned for a limit; the same as a training is."""
+
+    plan_for: Callable[[int], Plan]
+    usable_share: float  # of a limit, that a plan fills
+    plain_bytes: int  # predicted peak of the plain step: what budgets are set by where it does not run
+
+
+def check_budgets(shares: Sequence[float]) -> tuple[float, ...]:
+    """Refuse budgets that are none; return them from the largest to the least, each once."""
+    for share in shares:
+        if not 0 < share <= 1:
+            needed = "shares above 0 and up to 1 of what plain takes beyond weights and optimizer"
+            raise JobError(
+                explain("bad value in --budgets", f"{share:g}", needed, "write e.g. 0.5,0.33,0.25")
+            )
+    return tuple(sorted(set(shares), reverse=True))
+
+
+def measure_memory(
+    subject: Subject,
+    names: Sequence[str],
+    shares: Sequence[float],
+    blocks: Blocks,
+    planning: Planning,
+    *,
+    rounds: int,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Run all ways in turns and return what was seen, in the form that memory.json has."""
+    entries = [_other(subject, name, blocks, reporter) for name in names if name != OURS]
+    plain, plain_bytes = _settle_plain(subject, entries) or (None, planning.plain_bytes)
+    if OURS in names:
+        entries += [_ours(subject, share, plain_bytes, planning, reporter) for share in shares]
+    if not any(each.run for each in entries):
+        found, remedy = entries[0].failed, "mend the model, or take a smaller batch"
+        raise ModelError(explain("no way runs the training step", found, "one that does", remedy))
+    _run_rounds(subject, entries, plain, rounds, reporter)
+    again = next((each for each in entries if each.name == "again" and each.run), None)
+    eager = next((each for each in entries if each.name == "plain" and each.run), None)
+    return {
+        "resident_bytes": subject.resident_bytes,
+        "batch_bytes": subject.batch_bytes,
+        "plain": {
+            "way": None if plain is None else plain.name,
+            "label": None if plain is None else plain.label,
+            "ms": None if plain is None else plain.ms,
+            "peak_bytes": plain_bytes,
+            "measured": plain is not None,
+        },
+        "control": None if again is None or eager is None else again.over(eager),
+        "rounds": rounds,
+        "usable_share": planning.usable_share,
+        "num_blocks": len(blocks),
+        "rows": [each.as_row(plain, entries) for each in entries],
+    }
+
+
+def _other(subject: Subject, name: str, blocks: Blocks, reporter: Reporter) -> Entry:
+    way = WAYS[name]
+    entry = Entry(name, way.label, is_plain=way.is_plain, compiles=way.compiles)
+    reporter.say("way", f"setting up {way.label}{': this takes a while' if way.compiles else ''}", way=name)
+    _set_up(subject, entry, lambda: way.make(subject, blocks), reporter)
+    return entry
+
+
+def _ours(subject: Subject, share: float, plain_bytes: int, planning: Planning, reporter: Reporter) -> Entry:
+    resident_bytes = subject.resident_bytes
+    budget_bytes = math.floor(resident_bytes + share * (plain_bytes - resident_bytes))
+    limit_bytes = math.ceil(budget_bytes / planning.usable_share)
+    entry = Entry(f"{OURS}-{share:g}", f"ours, {100 * share:g} %", is_ours=True)
+    entry.share, entry.budget_bytes = share, budget_bytes
+    entry.cap_bytes = limit_bytes if subject.device.type == "cuda" else None
+
+    def make() -> Step:
+        entry.plan = planning.plan_for(limit_bytes)
+        entry.compiles = entry.plan.compile is not None
+        reporter.say("planned", f"{entry.label}: {entry.plan.why[-1]}", way=entry.name)
+        return ours(subject, entry.plan, entry.notes.append, entry.meter)
+
+    reporter.say(
+        "way", f"planning for {format_bytes(budget_bytes)}, {100 * share:g} % of plain", way=entry.name
+    )
+    _set_up(subject, entry, make, reporter)
+    return entry
+
+
+def _set_up(subject: Subject, entry: Entry, make: Callable[[], Step], reporter: Reporter) -> None:
+    """Make a way and run its first steps, which compile and learn and do not count."""
+    start_s = time.perf_counter()
+
+    def begin() -> None:
+        entry.run = subject.runs(make())
+        take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        if subject.device.type == "cpu" and not entry.compiles:
+            entry.weighed_bytes = weigh_on_cpu(entry.run, subject.resident_bytes + subject.batch_bytes)
+
+    _attempt(subject, entry, begin)
+    entry.setup_s = time.perf_counter() - start_s
+    if entry.failed is not None:
+        reporter.say("failed", f"{entry.label}: {entry.failed}", way=entry.name)
+
+
+def _settle_plain(subject: Subject, entries: Sequence[Entry]) -> tuple[Entry, int] | None:
+    """Return the fastest way that gives nothing up, of those whose memory can be seen, and its peak."""
+    plain = [each for each in entries if each.is_plain]
+    for number in range(_SETTLING):
+        for entry in plain:
+            _take_turn(subject, entry, number)
+    seen = [(each.ms, each.peak_bytes, each) for each in plain if each.run and each.ms and each.peak_bytes]
+    for entry in plain:
+        entry.turns.clear()  # those of the rounds alone can be compared with the others'
+    if not seen:
+        return None
+    _, peak_bytes, fastest = min(seen, key=lambda each: each[0])
+    return fastest, peak_bytes
+
+
+def _run_rounds(
+    subject: Subject, entries: Sequence[Entry], plain: Entry | None, rounds: int, reporter: Reporter
+) -> None:
+    """Let all ways have their turn in every round, beginning with another one each time."""
+    slow: set[str] = set()
+    with reporter.bar("rounds", rounds * len(entries), "turns") as bar:
+        for number in range(rounds):
+            first = number % len(entries)
+            for entry in (*entries[first:], *entries[:first]):
+                if entry.name not in slow or number % _EVERY == 0:
+                    _take_turn(subject, entry, number)
+                bar.advance(way=entry.label)
+            if number + 1 == _EVERY // 2 and plain is not None:
+                slow = {each.name for each in entries if _is_slow(each, plain)}
+
+
+def _is_slow(entry: Entry, plain: Entry) -> bool:
+    """Whether a way needs so long that it shall not have every turn, by its best: one turn may be disturbed."""
+    if entry.is_ours or entry.least_ms is None or plain.least_ms is None:
+        return False
+    return entry.least_ms > _SLOW * plain.least_ms
+
+
+def _take_turn(subject: Subject, entry: Entry, number: int) -> None:
+    def turn() -> None:
+        assert entry.run is not None
+        entry.turns[number] = take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+
+    if entry.run is not None:
+        _attempt(subject, entry, turn)
+
+
+def _attempt(subject: Subject, entry: Entry, what: Callable[[], None]) -> None:
+    """Do something; a failure is the end of this way and no other, and leaves nothing behind."""
+    try:
+        what()
+    except _FAILURES as error:
+        text = " ".join(str(error).split())
+        entry.failed = text if isinstance(error, OutsizeError) else f"{type(error).__name__}: {text[:_TEXT]}"
+        entry.run = None
+    if entry.failed is not None:
+        subject.forget()
+        let_go(subject.device)

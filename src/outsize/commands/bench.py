@@ -1,0 +1,198 @@
+"""`outsize bench KIND JOB`: the same job run in several ways, measured side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outsize.commands.naming import naming
+from outsize.errors import JobError, explain
+from outsize.job import Job, dump_job, load_job
+from outsize.progress import Reporter
+from outsize.runs import RunFolder, leaving_no_empty_folder, output_errors, write_json, write_text
+
+if TYPE_CHECKING:
+    from outsize.bench.memory import Planning
+    from outsize.commands.planning import Situation
+    from outsize.commands.preparing import Planned
+    from outsize.plan.ladder import Task
+    from outsize.plan.plan import Plan
+
+_WIDTH = 120  # of the table
+
+
+def memory(
+    job_path: Path,
+    *,
+    overrides: Sequence[str],
+    device_name: str,
+    out: Path | None,
+    budgets: str | None,
+    ways: str | None,
+    rounds: int,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """Measure peak memory against step time of every way, and leave figures and a picture in the run's `bench`."""
+    job = load_job(job_path, overrides)
+    _refuse_without_train(job, job_path)
+    from outsize.bench.memory import BUDGETS, check_budgets
+    from outsize.bench.ways import choose_ways
+    from outsize.commands.planning import situation_here
+    from outsize.commands.preparing import plan_job
+    from outsize.measure.machine import pick_device
+    from outsize.report.tradeoff import draw_memory
+
+    names = choose_ways(None if ways is None else _listed(ways))
+    shares = check_budgets(BUDGETS if budgets is None else _shares(budgets))
+    run = RunFolder(Path(job.run) if out is None else out)
+    target = run.bench / "memory.json"
+    where = situation_here(pick_device(device_name), job.train.precision)
+    with naming(job_path), leaving_no_empty_folder(run.bench):
+        with output_errors(target):
+            run.bench.mkdir(parents=True, exist_ok=True)  # now: it would be late after minutes of measuring
+        planned = plan_job(_without_limit(job, where), where, reporter)
+        measured = _measure(job, planned, names, shares, rounds, reporter)
+    if not run.job.exists():  # a report begins with the job
+        write_text(run.job, dump_job(job))
+    write_json(target, measured)
+    picture = target.with_suffix(".png")
+    draw_memory(picture, measured, title=_title(measured))
+    rows = [{key: value for key, value in row.items() if key != "plan"} for row in measured["rows"]]
+    text = f"{_table(measured)}\nwritten: {target}, {picture}; `outsize report {run.path}` shows both"
+    reporter.say("bench", text, **{**measured, "rows": rows}, path=str(target), picture=str(picture))
+    return measured
+
+
+def _measure(
+    job: Job,
+    planned: Planned,
+    names: Sequence[str],
+    shares: Sequence[float],
+    rounds: int,
+    reporter: Reporter,
+) -> dict[str, Any]:
+    from outsize.bench.memory import measure_memory
+    from outsize.bench.subject import make_subject
+    from outsize.commands.origin import origin
+    from outsize.commands.planning import train_task
+    from outsize.plan.compiled import blocks_to_compile
+    from outsize.tasks import TASKS
+
+    where, section = planned.where, job.train
+    assert where.device is not None
+    num_bands = len(planned.bands)
+    task = train_task(job, planned.model, num_bands, planned.facts, where)
+    blocks = blocks_to_compile(task.step_of(task.batch, task.side_px))
+    subject = make_subject(
+        planned.model,
+        TASKS[job.task],
+        section,
+        num_bands,
+        len(job.data.classes),
+        where.device,
+        bf16=where.bf16,
+    )
+    found = measure_memory(
+        subject,
+        names,
+        shares,
+        blocks,
+        _planning(job, planned, task),
+        rounds=rounds,
+        reporter=reporter,
+    )
+    setting = {
+        "model": job.model.name,
+        "options": job.model.options,
+        "num_parameters": sum(each.numel() for each in subject.model.parameters()),
+        "batch": section.batch,
+        "side_px": section.tile_px,
+        "num_bands": num_bands,
+        "precision": "bf16" if where.bf16 else "tf32" if where.tf32 else "fp32",
+        "optimizer": section.optimizer,
+        "loss": section.loss,
+        "compile": section.compile,
+    }
+    known = {"kind": "memory", "setting": setting, "machine": planned.facts.as_dict()["machine"]}
+    return {**known, **origin(), **found}
+
+
+def _planning(job: Job, planned: Planned, task: Task) -> Planning:
+    """Return how ours is planned: as a training of the job would be, but for another limit."""
+    from outsize.bench.memory import Planning
+    from outsize.plan.choose import choose_train, usable_share
+    from outsize.plan.ladder import plain
+
+    key = _limit_key(planned.where)
+
+    def plan_for(limit_bytes: int) -> Plan:
+        return choose_train(planned.facts, job.limits.model_copy(update={key: limit_bytes}), task)
+
+    return Planning(plan_for, usable_share(planned.facts.machine), plain(task).peak_bytes)
+
+
+def _without_limit(job: Job, where: Situation) -> Job:
+    """Return the job without its limit for the device: budgets take its place."""
+    return job.model_copy(update={"limits": job.limits.model_copy(update={_limit_key(where): None})})
+
+
+def _limit_key(where: Situation) -> str:
+    return "host_memory" if where.kind == "cpu" else "gpu_memory"
+
+
+def _refuse_without_train(job: Job, job_path: Path) -> None:
+    if "train" not in job.model_fields_set:
+        needed = "the batch, window and optimizer of the step to measure"
+        remedy = "add a section [train], or give e.g. --set train.batch=4"
+        raise JobError(
+            explain(f"job {job_path} does not say what is trained", "no section [train]", needed, remedy)
+        )
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _shares(text: str) -> list[float]:
+    found = []
+    for part in _listed(text):
+        try:
+            found.append(float(part))
+        except ValueError:
+            needed, remedy = "numbers above 0 and up to 1", "write e.g. --budgets 0.5,0.33,0.25"
+            raise JobError(explain("--budgets not understood", repr(part), needed, remedy)) from None
+    return found
+
+
+def _title(measured: dict[str, Any]) -> str:
+    what = measured["setting"]
+    step = f"{what['model']}, {what['batch']} x {what['side_px']} px, {what['precision']}"
+    return f"{step}, on {measured['machine']['name'] or measured['machine']['device']}"
+
+
+def _table(measured: dict[str, Any]) -> str:
+    """Draw the ways and what was seen of them, for a person."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from outsize.report.benches import HEADS, basis, cells, remarks_of
+
+    console = Console(width=_WIDTH, force_terminal=False, color_system=None)
+    table = Table(box=box.SIMPLE_HEAD)
+    for number, head in enumerate(HEADS):
+        table.add_column(head, justify="right" if number else "left", no_wrap=True)
+    failures = []
+    for row in measured["rows"]:
+        if row["failed"] is None:
+            table.add_row(*map(escape, cells(row)))
+        else:
+            failures.append(f"  {row['label']} does not run: {row['failed']}")
+    with console.capture() as captured:
+        console.print(table)
+    control = measured["control"]
+    trust = [] if control is None else [f"  plain again is {control - 1:+.1%} from plain eager"]
+    remarks = [f"  {text}" for row in measured["rows"] for text in remarks_of(row)]
+    return "\n".join([basis(measured), captured.get().rstrip(), *failures, *trust, *remarks])

@@ -1,0 +1,63 @@
+"""What a format finds on disk: the images of each split, and how one of them is opened with its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from outsize.data.scenes import LabelledScene
+from outsize.data.split import share_out
+from outsize.errors import JobError, OutsizeError, explain
+from outsize.job import DataSection
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The images of each split, and how to open them; `faults` are what is missing, and stand in the way."""
+
+    shared: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    open: Callable[[Path, Path], LabelledScene] | None = (
+        None  # an image, and the folder for labels that are made
+    )
+    labels: Callable[[Path], Path | None] = lambda _: None  # the file that labels an image and no other
+    faults: tuple[OutsizeError, ...] = ()
+    notes: tuple[str, ...] = ()  # what is not there, and does not stand in the way
+
+
+def refuse_keys(data: DataSection) -> None:
+    """Refuse keys that the format would pass over without a word."""
+    unused = ["class_map"] if data.format != "coco" else []
+    if data.is_dataset:
+        unused += ["images", "stack", "layer", "attribute", "all_polygons"]
+        unused += ["train", "val", "test"] if data.format != "coco" else []
+    for key in unused:
+        if getattr(data, key):
+            found, need = repr(getattr(data, key))[:80], "keys that the format reads"
+            raise JobError(explain(f"data.{key} is not for {data.format}", found, need, "leave it out"))
+
+
+def share_pictures(paths: Sequence[Path], data: DataSection, seed: int) -> dict[str, tuple[Path, ...]]:
+    """Share out the pictures of a dataset whose files do not say what is for training."""
+    if data.split.by == "blocks":
+        need, remedy = '"scene" or "folder"', "correct it, or leave it out"
+        raise JobError(explain(f"data.split.by is not for {data.format}", "'blocks'", need, remedy))
+    return share_out(paths, data.split, seed)
+
+
+def listed(names: Sequence[object], num_shown: int = 4) -> str:
+    """Name the first few of many."""
+    more = len(names) - num_shown
+    return ", ".join(str(name) for name in names[:num_shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def pictures_in(folder: Path, ending: str = "") -> dict[str, Path]:
+    """Return the pictures of a folder whose names end so, by what stands before; in the order of their names."""
+    endings = (ending,) if "." in ending else tuple(f"{ending}{each}" for each in (".png", ".jpg", ".jpeg"))
+    found = {}
+    for path in sorted(folder.iterdir()):
+        for each in endings:
+            if path.name.lower().endswith(each.lower()) and not path.name.startswith("."):
+                found[path.name[: len(path.name) - len(each)]] = path
+                break
+    return found

@@ -1,0 +1,51 @@
+"""Label pictures that are made once, from colours or outlines, and kept in the run folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outsize.raster import disk
+from outsize.raster.scene import SceneInfo, describe
+
+_KEY = "outsize"  # the text of a PNG that says what it was made of
+
+
+def made_labels(image: Path, cache: Path, key: str, make: Callable[[], NDArray[np.uint8]]) -> SceneInfo:
+    """Describe the labels that were made for an image; make them where those in `cache` are of another key."""
+    from PIL import Image, PngImagePlugin
+
+    target = cache / f"{image.stem}-{digest(str(image.resolve()), 8)}.png"
+    if not _is_made_of(target, key):
+        with disk.disk_errors(cache):  # by several threads or processes at once
+            cache.mkdir(parents=True, exist_ok=True)
+        about = PngImagePlugin.PngInfo()
+        about.add_text(_KEY, key)
+        with disk.replacing(target) as partial:
+            # few classes in large areas: the quickest compression is as good as any
+            Image.fromarray(make()).save(partial, "PNG", pnginfo=about, compress_level=1)
+    return describe(target)
+
+
+def digest(text: str, length: int = 32) -> str:
+    """Name a text by a few letters."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def stamp(path: Path) -> str:
+    """Name a file as it is now."""
+    about = path.stat()
+    return f"{path.resolve()} {about.st_size} {about.st_mtime_ns}"
+
+
+def _is_made_of(target: Path, key: str) -> bool:
+    from PIL import Image
+
+    if not target.is_file():
+        return False
+    with Image.open(target, formats=("PNG",)) as opened:
+        return bool(opened.info.get(_KEY) == key)

@@ -1,0 +1,39 @@
+"""Which layers of a step are run by kernels of our own: batch norm with the ReLU behind it, max pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from outsize.plan.plan import Fuse
+from outsize.plan.step import StepFacts, StepOp
+
+_NORMS = {"native_batch_norm", "cudnn_batch_norm"}
+_RELUS = {"relu", "relu_"}
+_POOLS = {"max_pool2d_with_indices"}
+
+
+def find_fusible(facts: StepFacts, layers: Collection[str], relus: Collection[str]) -> Fuse:
+    """Return which of the named layers are fused, and how.
+
+    A ReLU belongs to a norm if it is a module, and the only one that sees what the norm makes. One that works in
+    place is the only one if it comes first: all others see what it has made.
+    """
+    forward = [op for op in facts.ops if not op.backward]
+    touching: dict[int, list[StepOp]] = {}
+    for op in forward:
+        for storage in {*op.inputs, *op.outputs}:
+            touching.setdefault(storage, []).append(op)
+    followed: dict[str, bool] = {}
+    for op in forward:
+        if op.kind in _NORMS and op.module in layers:
+            others = [each for each in touching[op.outputs[0]] if each.index > op.index]
+            followed[op.module] = followed.get(op.module, True) and _is_for_relu(others, relus)
+    pools = dict.fromkeys(op.module for op in forward if op.kind in _POOLS and op.module in layers)
+    with_relu = tuple(path for path, is_for_relu in followed.items() if is_for_relu)
+    return Fuse(with_relu, tuple(path for path in followed if path not in with_relu), tuple(pools))
+
+
+def _is_for_relu(others: list[StepOp], relus: Collection[str]) -> bool:
+    if not others or others[0].kind not in _RELUS or others[0].module not in relus:
+        return False
+    return others[0].kind == "relu_" or len(others) == 1

@@ -1,0 +1,105 @@
+"""Section about what was measured side by side: peak memory against step time of every way."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, pairs, table, tag
+from outsize.report.results import section
+from outsize.units import format_bytes
+
+Tree = dict[str, Any]
+HEADS = ("way", "ms", "over plain", "peak", "reserved", "predicted", "off", "predicted ms", "off")
+
+
+def show_memory(story: Story) -> Markup | None:
+    """Return picture and table of `bench memory`, where it was run."""
+    found = story.benched
+    if not found:
+        return None
+    rows = [cells(each) for each in found["rows"] if each["failed"] is None]
+    failed: list[tuple[Part, Part]] = [
+        (each["label"], each["failed"]) for each in found["rows"] if each["failed"] is not None
+    ]
+    remarks = [text for each in found["rows"] for text in remarks_of(each)]
+    return section(
+        "Memory against time",
+        _picture(story),
+        table(HEADS, rows),
+        table(("does not run", "why"), failed, class_="words") if failed else None,
+        tag("ul", [tag("li", text) for text in remarks]) if remarks else None,
+        pairs(about(found)),
+        note="One training step, all ways in turns on the same weights; medians over rounds. "
+        f"Dotted: budgets of ours. {basis(found)}",
+    )
+
+
+def cells(row: Tree) -> list[str]:
+    """Return the cells of one way, as the table shows them."""
+    return [
+        row["label"],
+        "–" if row["ms"] is None else f"{row['ms']:.2f}",
+        _off(row["over_plain"], base=1.0),
+        _bytes(row["peak_bytes"]),
+        _bytes(row["reserved_bytes"]),
+        _bytes(row.get("predicted_peak_bytes")),
+        _off(row.get("peak_error")),
+        "–" if row.get("predicted_ms") is None else f"{row['predicted_ms']:.2f}",
+        _off(row.get("ms_error")),
+    ]
+
+
+def remarks_of(row: Tree) -> list[str]:
+    """Say what ours was given, what it did with it, and which way is ahead of it there."""
+    if not row.get("budget_bytes") or row["failed"] is not None:
+        return []
+    cap = "" if row["cap_bytes"] is None else f", the process capped at {format_bytes(row['cap_bytes'])}"
+    lines = [f"{row['label']}: {format_bytes(row['budget_bytes'])} for tensors{cap}"]
+    lines[0] += f"; {row['plan']['why'][-1]}"
+    if row["peak_bytes"] and row["peak_bytes"] > row["budget_bytes"]:
+        over = row["peak_bytes"] / row["budget_bytes"] - 1
+        lines.append(f"{row['label']}: took {over:.1%} more than its budget")
+    if row["behind"]:
+        lines.append(f"{row['label']}: slower than {', '.join(row['behind'])} within the same memory")
+    return lines + [f"{row['label']}: {text}" for text in row["notes"]]
+
+
+def basis(found: Tree) -> str:
+    """Say what budgets and ratios are measured by."""
+    plain, peak = found["plain"], format_bytes(found["plain"]["peak_bytes"])
+    stays = f"{format_bytes(found['resident_bytes'])} stay between steps (weights, optimizer)"
+    if not plain["measured"]:
+        return f"Plain does not run here; budgets are shares of its predicted peak {peak}. {stays}."
+    return f"Plain is {plain['label']}, the fastest that gives nothing up: {peak} at its peak. {stays}."
+
+
+def about(found: Tree) -> list[tuple[str, Part]]:
+    """Return what was measured and on what."""
+    what, machine = found["setting"], found["machine"]
+    control = found["control"]
+    return [
+        ("step", f"{what['model']}, {what['batch']} x {what['side_px']} px, {what['precision']}"),
+        ("device", f"{machine['device']}: {machine['name']}"),
+        ("plain again", None if control is None else f"{control - 1:+.1%} over plain eager"),
+        ("command", tag("code", found["command"])),
+        ("measured", found["when"].replace("T", " ")),
+    ]
+
+
+def _picture(story: Story) -> Markup | None:
+    path = story.run.bench / "memory.png"
+    if not path.is_file():
+        return None
+    address = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+    look = "max-width:100%;height:auto"
+    return tag("img", src=address, alt="peak memory against step time of every way", style=look)
+
+
+def _bytes(value: int | None) -> str:
+    return "–" if value is None else format_bytes(value)
+
+
+def _off(value: float | None, base: float = 0.0) -> str:
+    return "–" if value is None else f"{value - base:+.1%}"

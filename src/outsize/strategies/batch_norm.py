@@ -1,0 +1,119 @@
+"""Batch norm in training with the ReLU behind it, as one operation: it reads less memory, and keeps less."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outsize.strategies import fused
+from outsize.strategies.compat import is_fake
+
+_aten = torch.ops.aten
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+# What a step that is followed on shapes alone calls instead: one operation, as on the GPU.
+_library = torch.library.Library("outsize", "DEF")
+_library.define("fused_norm(Tensor x, Tensor weight, Tensor bias) -> (Tensor, Tensor, Tensor)")
+_library.define(
+    "fused_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor invstd, Tensor bias)"
+    " -> (Tensor, Tensor, Tensor)"
+)
+
+
+@torch.library.register_fake("outsize::fused_norm", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
+def _forward_of_shapes(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
+
+
+@torch.library.register_fake("outsize::fused_norm_backward", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
+def _backward_of_shapes(_: Tensor, x: Tensor, weight: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(rest[-1])
+
+
+class FusedNorm(torch.autograd.Function):
+    """Keeps its input and one mean and deviation of each channel; what ReLU set to zero is found again from them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        running: tuple[Tensor, Tensor],
+        momentum: float,
+        eps: float,
+        relu: bool,
+    ) -> Tensor:
+        """Return what is normed by its own statistics, and count them into the running ones."""
+        y, mean, invstd = _forward(x, weight, bias, running, momentum, eps, relu=relu)
+        ctx.save_for_backward(x, weight, mean, invstd, bias)
+        ctx.eps, ctx.relu, ctx.version = eps, relu, y._version
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of input, weight and bias."""
+        x, weight, mean, invstd, bias = ctx.saved_tensors
+        found = _backward(grad, x, (mean, invstd, weight, bias), ctx.eps, relu=ctx.relu)
+        return (*found, None, None, None, None)
+
+
+def suits(x: Tensor) -> bool:
+    """Whether the kernels take a tensor: pictures that lie channels last, on a GPU or as shapes alone."""
+    if x.dim() != 4 or x.dtype not in _DTYPES or not x.is_contiguous(memory_format=torch.channels_last):
+        return False
+    return x.numel() > x.shape[1] and (x.is_cuda or is_fake(x) or _ON_CPU)
+
+
+_ON_CPU = False  # the same by torch's operations: to test it
+
+
+def _forward(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running: tuple[Tensor, Tensor],
+    momentum: float,
+    eps: float,
+    *,
+    relu: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if is_fake(x):
+        found: tuple[Tensor, Tensor, Tensor] = torch.ops.outsize.fused_norm(x, weight, bias)
+        return found
+    if x.is_cuda:
+        mean, invstd = _kernels().statistics(x, running, momentum, eps)
+        return fused.normed(x, (mean, invstd, weight, bias), None, relu=relu), mean, invstd
+    y, mean, invstd = _aten.native_batch_norm(x, weight, bias, *running, True, momentum, eps)
+    return y.relu_() if relu else y, mean, invstd
+
+
+def _backward(grad: Tensor, x: Tensor, rows: Any, eps: float, *, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
+    mean, invstd, weight, bias = rows
+    if is_fake(x):
+        found: tuple[Tensor, Tensor, Tensor] = torch.ops.outsize.fused_norm_backward(
+            grad, x, weight, mean, invstd, bias
+        )
+        return found
+    if x.is_cuda:
+        grad = grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
+        of_x, of_weight, of_bias = _kernels().gradients(grad, x, rows, relu=relu)
+        return of_x, of_weight.to(weight.dtype), of_bias.to(bias.dtype)
+    if relu:
+        grad = grad.masked_fill(fused.written(x, rows, None, relu=False) <= 0, 0)
+    made: tuple[Tensor, Tensor, Tensor] = _aten.native_batch_norm_backward(
+        grad, x, weight, None, None, mean, invstd, True, eps, (True, True, True)
+    )
+    return made
+
+
+@cache
+def _kernels() -> ModuleType:
+    from outsize.strategies import norm_kernels
+
+    return norm_kernels

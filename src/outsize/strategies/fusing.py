@@ -1,0 +1,93 @@
+"""Runs batch norm with the ReLU behind it, max pooling and cross-entropy by kernels of our own in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import MethodType
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from outsize.losses.cross_entropy import summed_by
+from outsize.plan.plan import Fuse
+from outsize.strategies.batch_norm import FusedNorm, suits
+from outsize.strategies.cross_entropy import summed
+from outsize.strategies.find import find_module
+from outsize.strategies.max_pool import FusedPool, can_pool
+
+
+def fused_layers(model: nn.Module, fuse: Fuse) -> Callable[[], AbstractContextManager[None]]:
+    """Return a block in which the named layers are fused; a ReLU that finds its work done passes on what it gets.
+
+    Cross-entropy is fused whatever the model is. Both ways of a step run in it: blocks that are run again in backward
+    must find the model as it was in forward. No module is wrapped, so no parameter changes its name, and afterwards
+    the model is as it was. What the kernels do not take (another memory format, a CPU, evaluation) runs as it always
+    does.
+    """
+    runs: list[tuple[nn.Module, Any]] = [
+        (find_module(model, path, "fused"), run)
+        for paths, run in ((fuse.norms_with_relu, _norm_and_relu), (fuse.norms, _norm), (fuse.pools, _pool))
+        for path in paths
+    ]
+    if fuse.norms_with_relu:
+        runs += [(module, _relu) for module in model.modules() if type(module) is nn.ReLU]
+
+    @contextmanager
+    def inside() -> Iterator[None]:
+        for module, run in runs:
+            # a method, for a copy of the model that is made meanwhile shall run itself
+            module.forward = MethodType(run, module)
+        try:
+            with summed_by(summed):
+                yield
+        finally:
+            for module, _ in runs:
+                del module.forward
+
+    return inside
+
+
+def _norm_and_relu(module: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    return _normed(module, x, relu=True)
+
+
+def _norm(module: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    return _normed(module, x, relu=False)
+
+
+def _normed(module: nn.BatchNorm2d, x: Tensor, *, relu: bool) -> Tensor:
+    if not module.training or not suits(x):
+        return type(module).forward(module, x)
+    assert module.running_mean is not None
+    assert module.running_var is not None
+    if module.num_batches_tracked is not None:
+        module.num_batches_tracked.add_(1)
+    running = (module.running_mean, module.running_var)
+    made = FusedNorm.apply(x, module.weight, module.bias, running, module.momentum, module.eps, relu)  # type: ignore[no-untyped-call, unused-ignore]
+    return cast(Tensor, made)
+
+
+def _relu(module: nn.ReLU, x: Tensor) -> Tensor:
+    # a second ReLU would change nothing, but read and write all of it once more
+    node = x.grad_fn
+    done = getattr(node, "_forward_cls", None) is FusedNorm and node.relu and x._version == node.version  # type: ignore[union-attr, unused-ignore]
+    return x if done else type(module).forward(module, x)
+
+
+def _pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
+    if not suits(x):
+        return cast(Tensor, type(module).forward(module, x))
+    made: Any = FusedPool.apply(x, module.kernel_size, module.stride, module.padding)  # type: ignore[no-untyped-call, unused-ignore]
+    return cast(Tensor, made)
+
+
+def can_be_fused(module: nn.Module) -> bool:
+    """Whether the kernels do what a module does."""
+    if type(module) is nn.MaxPool2d:
+        plain = module.dilation == 1 and not module.ceil_mode and not module.return_indices
+        return plain and can_pool(module.kernel_size, module.stride, module.padding)
+    if type(module) is not nn.BatchNorm2d:
+        return False
+    has_rows = module.affine and module.running_mean is not None
+    return has_rows and module.momentum is not None

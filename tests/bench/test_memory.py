@@ -1,0 +1,133 @@
+"""The comparison as a whole: budgets from what was seen, a failure is a row, slow ways have fewer turns."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.bench.conftest import BLOCKS
+
+from outsize.bench import memory
+from outsize.bench.gauge import Turn
+from outsize.bench.memory import Planning, check_budgets, measure_memory
+from outsize.bench.subject import Subject
+from outsize.errors import JobError, ModelError, PlanError
+from outsize.plan.plan import Plan, Recompute
+from outsize.progress import Reporter
+from outsize.strategies import compiled
+
+QUIET = Reporter("quiet")
+PLAN = Plan("train", 2, 1, peak_bytes=1000, exact=True, why=("because",), step_s=0.01)
+
+
+def _measure(subject: Subject, *names: str, plan_for: Callable[[int], Plan], **how: Any) -> dict[str, Any]:
+    planning = Planning(plan_for, usable_share=0.8, plain_bytes=12345678)
+    options = {"shares": (0.5,), "rounds": 2, **how}
+    return measure_memory(
+        subject, names, options["shares"], BLOCKS, planning, rounds=options["rounds"], reporter=QUIET
+    )
+
+
+def _rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["way"]: each for each in found["rows"]}
+
+
+def test_all_ways_in_one_run(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    limits: list[int] = []
+
+    def plan_for(limit_bytes: int) -> Plan:
+        limits.append(limit_bytes)
+        again = Recompute(blocks=BLOCKS) if len(limits) == 1 else Recompute(saved=(("nowhere", 0, 0),))
+        return Plan("train", 2, limit_bytes, 1000, exact=True, why=("because",), step_s=0.01, recompute=again)
+
+    names = ("plain", "again", "blocks", "save-on-cpu", "checkpoint", "ours")
+    found = _measure(subject, *names, plan_for=plan_for, shares=(0.5, 0.25), rounds=2)
+    rows = _rows(found)
+    assert list(rows) == [*names[:-1], "ours-0.5", "ours-0.25"]
+    assert [name for name, each in rows.items() if each["failed"]] == ["save-on-cpu"]
+    resident, peak = found["resident_bytes"], rows["plain"]["peak_bytes"]
+    assert found["plain"] == {**found["plain"], "way": "plain", "peak_bytes": peak, "measured": True}
+    budgets = [rows["ours-0.5"]["budget_bytes"], rows["ours-0.25"]["budget_bytes"]]
+    assert budgets == [math.floor(resident + share * (peak - resident)) for share in (0.5, 0.25)]
+    assert limits == [math.ceil(each / 0.8) for each in budgets]
+    # those that budgets are set by are not counted: no other way ran beside them
+    assert [len(each["turns"]) for each in rows.values() if each["failed"] is None] == [2] * 6
+    assert rows["again"]["peak_bytes"] == peak
+    assert rows["checkpoint"]["peak_bytes"] < peak
+    # our checkpoint holds a copy of the statistics of norms, torch's counts a batch twice
+    assert rows["ours-0.5"]["peak_bytes"] == pytest.approx(rows["checkpoint"]["peak_bytes"], rel=0.02)
+    assert rows["blocks"]["peak_bytes"] is None  # compiled code cannot be looked into
+    assert rows["blocks"]["ms"] > 0
+    assert "1 are not saved" in rows["ours-0.25"]["notes"][0]
+    assert found["control"] > 0
+    assert all(each["cap_bytes"] is None for each in rows.values())
+
+
+def test_a_plan_that_is_not_found_is_a_row(subject: Subject) -> None:
+    def plan_for(_: int) -> Plan:
+        raise PlanError("does not fit: found 2, needed 1; take less")
+
+    rows = _rows(_measure(subject, "plain", "ours", plan_for=plan_for))
+    assert rows["ours-0.5"]["failed"] == "does not fit: found 2, needed 1; take less"
+    assert rows["plain"]["failed"] is None
+
+
+def test_out_of_memory_is_a_row_and_leaves_nothing(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(subject: Subject, _: Any) -> Any:
+        def step(*_: Any, last: bool) -> Any:
+            for each in subject.model.parameters():
+                each.grad = torch.zeros_like(each)
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+        return step
+
+    monkeypatch.setitem(
+        memory.WAYS, "plain", memory.WAYS["plain"].__class__("plain eager", make, is_plain=True)
+    )
+    found = _measure(subject, "plain", "checkpoint", "ours", plan_for=lambda _: PLAN)
+    rows = _rows(found)
+    assert rows["plain"]["failed"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+    assert rows["checkpoint"]["failed"] is None
+    # nothing to measure by: budgets are shares of the peak that is predicted, and nothing is over plain
+    assert found["plain"] == {
+        "way": None,
+        "label": None,
+        "ms": None,
+        "peak_bytes": 12345678,
+        "measured": False,
+    }
+    resident = found["resident_bytes"]
+    assert rows["ours-0.5"]["budget_bytes"] == math.floor(resident + 0.5 * (12345678 - resident))
+    assert rows["ours-0.5"]["over_plain"] is None
+    with pytest.raises(ModelError, match="no way runs the training step: found OutOfMemoryError"):
+        _measure(subject, "plain", plan_for=lambda _: PLAN)
+    assert all(each.grad is None for each in subject.model.parameters())
+
+
+def test_slow_ways_have_fewer_turns_and_ours_all(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: Counter[str] = Counter()
+    times_ms = {"plain": 10.0, "again": 10.0, "checkpoint": 90.0, "ours-0.5": 90.0}
+
+    def take_turn(subject: Subject, entry: Any, number: int) -> None:
+        turns[entry.name] += 1
+        disturbed = 50.0 if entry.name == "again" and number == 0 else 0.0
+        entry.turns[number] = Turn(times_ms[entry.name] + disturbed)
+
+    monkeypatch.setattr(memory, "_take_turn", take_turn)
+    found = _measure(subject, "plain", "again", "checkpoint", "ours", plan_for=lambda _: PLAN, rounds=8)
+    # plain: three more, before budgets are set
+    assert turns == {"plain": 3 + 8, "again": 8, "checkpoint": 2 + 1, "ours-0.5": 8}
+    assert _rows(found)["checkpoint"]["over_plain"] == 9.0
+    assert found["control"] == 1.0
+
+
+def test_budgets_are_shares() -> None:
+    assert check_budgets([0.25, 1.0, 0.25, 0.5]) == (1.0, 0.5, 0.25)
+    for bad in (0.0, -0.5, 1.5, math.nan):
+        with pytest.raises(JobError, match=r"bad value in --budgets: found .*, needed shares above 0"):
+            check_budgets([0.5, bad])

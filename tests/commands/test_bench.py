@@ -1,0 +1,111 @@
+"""`outsize bench memory`: a small job measured from end to end, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.commands.conftest import Run, contents
+from tests.conftest import write_job
+from typer.testing import CliRunner
+
+from outsize import cli
+from outsize.commands.bench import _table, memory
+from outsize.commands.report import report
+from outsize.progress import Reporter
+
+
+def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    found = memory(
+        job_path,
+        overrides=["limits.host_memory=4MiB"],  # budgets take its place
+        device_name="cpu",
+        out=out,
+        budgets="0.9, 0.02",
+        ways="checkpoint,ours",
+        rounds=2,
+        reporter=Reporter("json"),
+    )
+    assert sorted(contents(out)) == ["bench", "bench/memory.json", "bench/memory.png", "job.toml"]
+    written = json.loads((out / "bench" / "memory.json").read_text())
+    assert written["setting"] == {**written["setting"], "model": "unet", "batch": 2, "side_px": 64}
+    assert written["versions"]["torch"]
+    rows = {each["way"]: each for each in found["rows"]}
+    assert list(rows) == ["plain", "again", "checkpoint", "ours-0.9", "ours-0.02"]
+    ours = rows["ours-0.9"]
+    assert ours["failed"] is None
+    assert ours["peak_bytes"] < rows["plain"]["peak_bytes"]
+    assert ours["peak_bytes"] <= 1.01 * ours["budget_bytes"]
+    assert abs(ours["peak_error"]) < 0.05
+    assert ours["predicted_ms"] > 0
+    assert rows["checkpoint"]["peak_bytes"] < rows["plain"]["peak_bytes"]
+    assert "does not fit" in rows["ours-0.02"]["failed"]
+    assert "\x1b" not in _table(found)
+    *_, last = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert last["event"] == "bench"
+    assert "plan" not in last["rows"][3]
+    assert "ours, 2 % does not run: training 2 windows of 64 px does not fit" in last["text"]
+    for text in ("checkpoint every block", "plain again is", "Plain is plain eager"):
+        assert text in last["text"]
+    page = report([out], out=None, reporter=Reporter("quiet")).read_text()
+    assert "Memory against time" in page
+    assert "data:image/png" in page
+
+
+def test_the_job_of_a_run_stays(trained_run: Path, tmp_path: Path, job_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "job.toml").write_bytes((trained_run / "job.toml").read_bytes())
+    how = {"overrides": (), "device_name": "cpu", "out": None, "budgets": None, "reporter": Reporter("quiet")}
+    memory(job_path, ways="plain", rounds=1, **how)
+    assert (out / "job.toml").read_bytes() == (trained_run / "job.toml").read_bytes()
+    assert (out / "bench" / "memory.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (("--ways", "plain,ceckpoint"), ("--ways", "'ceckpoint'", "did you mean checkpoint")),
+        (("--budgets", "0.5,1.5"), ("--budgets", "found 1.5", "up to 1")),
+        (("--budgets", "0"), ("--budgets", "found 0")),
+        (("--budgets", "half"), ("--budgets", "'half'", "0.5,0.33,0.25")),
+        (("--device", "cuda:7"), ("no such device", "cuda:7")),
+        (("--set", "train.batch=0"), ("train.batch",)),
+    ],
+)
+def test_a_mistake_is_one_line(
+    run: Run, job_path: Path, unchanged: Callable[[], None], options: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    unchanged()
+    run("bench", "memory", job_path, *options).refused(*parts)
+
+
+def test_a_folder_that_cannot_be_is_found_out_before_anything_is_measured(run: Run, job_path: Path) -> None:
+    refused = run("bench", "memory", job_path, "--ways", "plain", "--out", job_path / "out").refused(
+        "cannot write"
+    )
+    assert "bench/memory.json" in refused
+
+
+def test_a_job_that_trains_nothing(run: Run, tmp_path: Path, scenes: Path) -> None:
+    job = write_job(tmp_path / "job.toml", scenes)
+    text = job.read_text()
+    begin, end = text.index("[train]"), text.index("[limits]")
+    job.write_text(text[:begin] + text[end:])
+    run("bench", "memory", job).refused(str(job), "no section [train]", "--set train.batch=4")
+
+
+def test_a_model_that_cannot_be_built_names_the_job(run: Run, job_path: Path) -> None:
+    run("bench", "memory", job_path, "--set", "model.name=nnet", "--ways", "plain").refused(
+        "nnet", "job.toml"
+    )
+
+
+def test_bench_has_help() -> None:
+    for words, text in ((("bench",), "memory"), (("bench", "memory"), "--budgets")):
+        shown = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+        assert shown.exit_code == 0
+        assert text in shown.output

@@ -1,0 +1,158 @@
+"""A training that moves tensors to host memory, or leaves its weights there, ends as one that does not, and tells."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from outsize.commands import preparing
+from outsize.commands import train as training
+from outsize.commands.hosting import host_has_room, what_moved
+from outsize.commands.train import train
+from outsize.data.batch import Batch
+from outsize.errors import PlanError
+from outsize.job import LimitsSection
+from outsize.plan.facts import Facts
+from outsize.plan.plan import Moved, Offload, Plan, Swap
+from outsize.progress import Reporter
+from outsize.report.page import make_page
+from outsize.runs import RunFolder
+from outsize.strategies import compose
+from outsize.strategies.step import Step, Terms
+from outsize.strategies.traffic import Meter
+from outsize.train.loop import Position
+
+QUIET = Reporter("quiet")
+
+
+def trained(job_path: Path, name: str, *overrides: str) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
+    run = RunFolder(job_path.parent / name)
+    every = ["train.tile_px=96", f"run={run.path.as_posix()}", "limits.tile_px=16", *overrides]
+    train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
+    return load_file(run.last), json.loads(run.plan.read_text())["train"]
+
+
+def test_room_is_what_the_job_allows_and_the_machine_has() -> None:
+    plan = Plan("train", 1, 1, 1, True, (), swap=Swap((), 600), offload=Offload((), 500))
+    assert host_has_room(plan, LimitsSection())
+    assert host_has_room(plan, LimitsSection(host_memory=1100))
+    assert not host_has_room(plan, LimitsSection(host_memory=1099))
+    assert not host_has_room(replace(plan, swap=Swap((), 1 << 60)), LimitsSection())
+    assert host_has_room(plan.plain(), LimitsSection(host_memory=1))
+
+
+def test_a_step_that_moves_nothing_tells_nothing() -> None:
+    assert what_moved(Meter(), QUIET) == {}
+
+
+def _moving(monkeypatch: pytest.MonkeyPatch, *sizes: tuple[str, int]) -> None:
+    """Let the planner move tensors to host memory, as it does where there is a GPU."""
+    make_plans = preparing.make_plans
+    moved = tuple(Moved((path, 0, 0), size_bytes, None, None) for path, size_bytes in sizes)
+    swap = Swap(moved, sum(each.size_bytes for each in moved))
+
+    def planned(*args: Any) -> tuple[Facts, Plan, Plan]:
+        facts, train_plan, predict_plan = make_plans(*args)
+        return facts, replace(train_plan, swap=swap), predict_plan
+
+    monkeypatch.setattr(preparing, "make_plans", planned)
+
+
+def _lines(job_path: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job_path.parent / name / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_training_that_moves_tells_how_much_in_every_epoch(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, _ = trained(job_path, "plain")
+    size_bytes = 2 * 4 * 96 * 96 * 4
+    _moving(monkeypatch, ("encoder.0.1", size_bytes), ("encoder.0.3", size_bytes))
+    moved, plan = trained(job_path, "moved")
+    assert plan["swap"]["pinned_bytes"] == 2 * size_bytes  # type: ignore[index]
+    assert all(torch.equal(moved[name], value) for name, value in plain.items())
+    lines = _lines(job_path, "moved")
+    assert not [line for line in lines if line["kind"] == "plan"]
+    epochs = [line["moved"] for line in lines if line["kind"] == "epoch"]
+    assert len(epochs) == 2
+    for each in epochs:
+        assert each["num_out"] == each["num_in"] == 2 * each["num_forwards"] > 0
+        assert each["out_bytes"] == each["in_bytes"] == each["num_out"] * size_bytes
+        assert each["most_pinned_bytes"] == each["planned_pinned_bytes"] == 2 * size_bytes
+        assert each["num_full"] == each["num_unmet"] == each["num_changed"] == 0
+    assert "Moved to host memory" in make_page([job_path.parent / "moved"], version="1", when="now")
+
+
+def test_a_plan_that_host_memory_no_longer_holds_is_made_anew(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = ["train.tile_px=96", f"run={(job_path.parent / 'again').as_posix()}", "limits.tile_px=16"]
+    run = RunFolder(job_path.parent / "again")
+    train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
+    plans = json.loads(run.plan.read_text())
+    plans["train"]["swap"] = {"moved": [], "pinned_bytes": 1 << 60}
+    run.plan.write_text(json.dumps(plans))
+    monkeypatch.setattr(training, "_fit", lambda *_: Position())
+    train(job_path, overrides=every, device_name="cpu", mode="resume", reporter=QUIET)
+    assert json.loads(run.plan.read_text())["train"]["swap"] is None
+
+
+def _on_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the planner leave weights on the host."""
+    make_plans = preparing.make_plans
+
+    def planned(*args: Any) -> tuple[Facts, Plan, Plan]:
+        facts, train_plan, predict_plan = make_plans(*args)
+        return facts, replace(train_plan, offload=Offload(("encoder.0", "decoder.1"))), predict_plan
+
+    monkeypatch.setattr(preparing, "make_plans", planned)
+
+
+def test_a_training_with_weights_on_the_host_leaves_the_same_files_and_is_resumed(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, _ = trained(job_path, "plain")
+    _on_host(monkeypatch)
+    run = RunFolder(job_path.parent / "host")
+    every = ["train.tile_px=96", f"run={run.path.as_posix()}", "limits.tile_px=16"]
+    validate, num_epochs = training._validate, 0
+
+    def stops(*args: Any) -> Any:
+        nonlocal num_epochs
+        num_epochs += 1
+        if num_epochs == 2:
+            raise KeyboardInterrupt
+        return validate(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_validate", stops)
+        with pytest.raises(KeyboardInterrupt):
+            train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
+    train(job_path, overrides=every, device_name="cpu", mode="resume", reporter=QUIET)
+    assert json.loads(run.plan.read_text())["train"]["offload"]["blocks"] == ["encoder.0", "decoder.1"]
+    found = load_file(run.last)
+    assert found.keys() == plain.keys()
+    for name, value in plain.items():
+        torch.testing.assert_close(found[name], value, rtol=2e-3, atol=2e-4)
+
+
+def test_memory_that_runs_out_with_weights_on_the_host_ends_the_run_with_one_line(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _on_host(monkeypatch)
+
+    def failing(*_: Any, **__: Any) -> Step:
+        def run(batch: Batch, *, last: bool) -> Terms:
+            raise torch.OutOfMemoryError("Tried to allocate 20.00 MiB")
+
+        return run
+
+    monkeypatch.setattr(compose, "compose", failing)
+    with pytest.raises(PlanError, match=r"weights are on the host, .* go on with --resume"):
+        trained(job_path, "short")

@@ -1,0 +1,114 @@
+"""What a COCO file says, and what is wrong with one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.miniatures import draw_taco
+
+from outsize.data.coco_file import Rle, read_coco
+from outsize.errors import DataError
+
+RING = [1.0, 1.0, 5.0, 1.0, 5.0, 5.0]
+
+
+def write(tmp_path: Path, **changed: Any) -> Path:
+    annotation = {"id": 1, "image_id": 1, "category_id": 3, "segmentation": [RING], "bbox": [1, 1, 4, 4]}
+    tree = {
+        "images": [{"id": 1, "file_name": "a.jpg", "height": 8, "width": 9}],
+        "categories": [{"id": 3, "name": "fig"}],
+        "annotations": [{**annotation, **changed.pop("annotation", {})}],
+        **changed,
+    }
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(tree))
+    return path
+
+
+def test_ids_that_are_there_twice_lose_nothing(tmp_path: Path) -> None:
+    tree = draw_taco(tmp_path)
+    found = read_coco(tmp_path / "annotations.json")
+    assert sum(len(picture.annotations) for picture in found.pictures) == len(tree["annotations"]) == 32
+    assert (len(found.pictures), len(found.categories), found.has_addresses) == (8, 60, True)
+
+
+def test_the_same_annotation_twice_is_one(tmp_path: Path) -> None:
+    row = {"id": 1, "image_id": 1, "category_id": 3, "segmentation": [RING]}
+    other = {**row, "segmentation": [[each + 1 for each in RING]]}
+    found = read_coco(write(tmp_path, annotations=[row, row, other]))
+    assert len(found.pictures[0].annotations) == 2
+
+
+def test_a_picture_listed_twice_is_one(tmp_path: Path) -> None:
+    images = [{"id": number, "file_name": "a.jpg", "height": 8, "width": 9} for number in (1, 2)]
+    rows = [{"id": n, "image_id": n, "category_id": 3, "segmentation": [RING]} for n in (1, 2)]
+    found = read_coco(write(tmp_path, images=images, annotations=rows))
+    assert [len(each.annotations) for each in found.pictures] == [2]
+
+
+def test_runs_boxes_and_slivers(tmp_path: Path) -> None:
+    runs = {"size": [8, 9], "counts": [0, 72]}
+    found = (
+        read_coco(write(tmp_path, annotation={"segmentation": runs, "iscrowd": 1})).pictures[0].annotations[0]
+    )
+    assert (found.rle, found.is_crowd, found.rings) == (Rle((8, 9), (0, 72)), True, ())
+    found = read_coco(write(tmp_path, annotation={"segmentation": [[1, 1, 2, 2]]})).pictures[0].annotations[0]
+    assert (found.rings, found.rle, found.box) == ((), None, (1, 1, 4, 4))
+
+
+def test_gzipped(tmp_path: Path) -> None:
+    packed = tmp_path / "file.json.gz"
+    packed.write_bytes(gzip.compress(write(tmp_path).read_bytes()))
+    assert read_coco(packed).pictures[0].file_name == "a.jpg"
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"images": None}, "it is no COCO file: found keys images, categories, annotations"),
+        ({"images": ["a.jpg"]}, "images that are no list of tables"),
+        ({"images": [{"id": 1, "height": 8, "width": 9}]}, "found no file_name"),
+        ({"images": [{"id": 1, "file_name": "a.jpg", "height": 0, "width": 9}]}, "found 0 x 9"),
+        ({"annotation": {"image_id": 7}}, "annotation 1 is of no picture: found image_id 7"),
+        ({"annotation": {"category_id": 7}}, "annotation 1 is of no category: found category_id 7"),
+        ({"annotation": {"segmentation": [[1, 2, 3]]}}, "the outline of annotation 1 is no polygon"),
+        ({"annotation": {"segmentation": "x"}}, "the outline of annotation 1 is none"),
+        ({"annotation": {"segmentation": {"size": [8, 9]}}}, "the runs of annotation 1 cannot be read"),
+        ({"annotation": {"bbox": [1, 2]}}, "the box of annotation 1 is none"),
+        ({"categories": [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]}, "category id 3 is there twice"),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_file(tmp_path: Path, changed: dict[str, Any], text: str) -> None:
+    path = write(tmp_path, **changed)
+    with pytest.raises(DataError) as caught:
+        read_coco(path)
+    assert text in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_pictures_of_one_id(tmp_path: Path) -> None:
+    images = [{"id": 1, "file_name": name, "height": 8, "width": 9} for name in ("a.jpg", "b.jpg")]
+    with pytest.raises(DataError, match=r"image id 1 is there twice: found a.jpg and b.jpg"):
+        read_coco(write(tmp_path, images=images))
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", ""])
+def test_no_json(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"file.json: it is no"):
+        read_coco(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nothing.json cannot be read: found No such file"):
+        read_coco(tmp_path / "nothing.json")
+    broken = tmp_path / "broken.json.gz"
+    broken.write_bytes(gzip.compress(b"{}")[:-4])
+    with pytest.raises(DataError, match=r"broken.json.gz cannot be read"):
+        read_coco(broken)

@@ -1,0 +1,151 @@
+"""On a GPU: another process takes memory in the middle of a training, which goes on and ends as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import write_job
+
+from outsize.commands.train import train
+from outsize.data.batch import Batch
+from outsize.progress import Reporter
+from outsize.runs import RunFolder
+from outsize.strategies import compose
+from outsize.strategies.step import Step, Terms
+
+AT_STEP, NUM_STEPS, BATCH = 6, 12, 32
+LEFT = 0.7  # of what a plain step takes: too little for it, and enough for one that recomputes
+_HOLDER = """
+import sys, torch
+torch.empty(1, device="cuda")
+print("ready", flush=True)
+left_bytes = int(sys.stdin.readline())
+free_bytes, _ = torch.cuda.mem_get_info()
+held = torch.empty(max(0, free_bytes - left_bytes), dtype=torch.uint8, device="cuda")
+print(held.numel(), flush=True)
+sys.stdin.readline()
+"""
+
+
+class _Holder:
+    """Another process, which holds all memory of the GPU but so much, from when it is asked to its end."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert self._line() == "ready"
+
+    def take(self, left_bytes: int) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{left_bytes}\n")
+        self._process.stdin.flush()
+        return int(self._line())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@contextmanager
+def _holder() -> Iterator[_Holder]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", _HOLDER], text=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield _Holder(process)
+        finally:
+            process.kill()
+
+
+class _Watched:
+    """Steps of a training: their losses, what they take, and at one of them somebody who takes memory away."""
+
+    def __init__(self, holder: _Holder | None = None, left_bytes: int = 0) -> None:
+        self._holder, self._left_bytes = holder, left_bytes
+        self._make = compose.compose
+        self.losses: list[float] = []
+        self.taken_bytes = 0  # by a step, at most, over what is there between steps
+
+    def compose(self, *args: Any, **settings: Any) -> Step:
+        step = self._make(*args, **settings)
+        if "meter" not in settings:
+            return step  # that the planner tries
+
+        def run(batch: Batch, *, last: bool) -> Terms:
+            if len(self.losses) == AT_STEP and self._holder is not None:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()  # as after a validation, or with memory that never was this process's
+                print(f"\nthe other process holds {self._holder.take(self._left_bytes) / 2**30:.1f} GiB")
+                self._holder = None
+            torch.cuda.reset_peak_memory_stats()
+            before_bytes = torch.cuda.memory_allocated()
+            shares = step(batch, last=last)
+            self.losses.append(sum(float(each) for each in shares.values()))
+            self.taken_bytes = max(self.taken_bytes, torch.cuda.max_memory_allocated() - before_bytes)
+            return shares
+
+        return run
+
+
+@pytest.fixture(autouse=True)
+def _exact() -> Iterator[None]:
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = True, False, False
+    yield
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = before
+
+
+def _trained(
+    folder: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch, watched: _Watched
+) -> tuple[dict[str, Any], list[str]]:
+    """Train, and return the plan at the end and all warnings about plans."""
+    folder.mkdir()
+    job = write_job(folder / "job.toml", scenes)
+    asked = {
+        "model.levels": 4,
+        "model.width": 64,
+        "train.epochs": 1,
+        "train.tile_px": 128,
+        "train.batch": BATCH,
+        "train.samples_per_epoch": BATCH * NUM_STEPS,
+        "train.lr": 1e-4,
+        "train.precision": "fp32",
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(compose, "compose", watched.compose)
+        overrides = [f"{key}={value}" for key, value in asked.items()]
+        train(job, overrides=overrides, device_name="cuda", mode="new", reporter=Reporter("quiet"))
+    torch.cuda.empty_cache()
+    run = RunFolder(folder / "run")
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    told = [line["warning"] for line in lines if line["kind"] == "plan"]
+    return json.loads(run.plan.read_text())["train"], told
+
+
+def test_a_training_survives_another_process_that_takes_memory(
+    tmp_path: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = _Watched()
+    before, told = _trained(tmp_path / "alone", scenes, monkeypatch, alone)
+    assert told == []
+    assert len(alone.losses) == NUM_STEPS
+    with _holder() as holder:
+        beset = _Watched(holder, int(LEFT * alone.taken_bytes))
+        after, told = _trained(tmp_path / "beset", scenes, monkeypatch, beset)
+    print("\n".join(told))
+    print(f"alone {alone.losses}\nbeset {beset.losses}")
+    assert told
+    assert all(text.startswith("memory ran out: ") for text in told)
+    assert after["peak_bytes"] < before["peak_bytes"]
+    assert after["exact"]
+    assert len(beset.losses) == NUM_STEPS
+    assert beset.losses[:AT_STEP] == pytest.approx(alone.losses[:AT_STEP], rel=1e-4)
+    assert beset.losses == pytest.approx(alone.losses, rel=1e-2)
+    assert alone.losses[-1] < alone.losses[0]

@@ -1,0 +1,126 @@
+"""What `bench memory` found, on the page and as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.report.conftest import NASTY
+
+from outsize.report.benches import basis, cells, remarks_of
+from outsize.report.gather import gather
+from outsize.report.page import make_page
+from outsize.report.tradeoff import _points, draw_memory
+
+GIB = 2**30
+
+
+def _row(label: str, ms: float | None, peak_gib: float | None, **more: Any) -> dict[str, Any]:
+    peak = None if peak_gib is None else int(peak_gib * GIB)
+    row = {"way": label, "label": label, "failed": None, "ms": ms, "over_plain": ms and ms / 70}
+    return {**row, "peak_bytes": peak, "reserved_bytes": peak, "cap_bytes": None, **more}
+
+
+def _ours(share: float, ms: float, peak_gib: float, **more: Any) -> dict[str, Any]:
+    foretold = {"predicted_peak_bytes": 5 * GIB, "predicted_ms": 77.0, "peak_error": 0.02, "ms_error": -0.05}
+    given = {"share": share, "budget_bytes": int(8 * share * GIB), "cap_bytes": 9 * GIB, "notes": []}
+    plan = {"why": ["first", f"move 2 GiB, {NASTY}"]}
+    name = f"ours, {100 * share:g} %"
+    return _row(name, ms, peak_gib, **{**given, **foretold, "plan": plan, "behind": [], **more})
+
+
+def _measured() -> dict[str, Any]:
+    rows = [
+        _row("plain eager", 76.0, 9.0),
+        _row("compile", 70.0, 8.3),
+        _row("save_on_cpu, pinned", 599.0, 2.4),
+        _row("not weighed", 71.0, None),
+        _row(NASTY, None, None, failed=f"cannot be compiled: {NASTY}"),
+        _ours(0.5, 75.0, 4.4, behind=["checkpoint every block"]),
+        _ours(0.25, 92.0, 2.6, notes=[f"of 3 tensors {NASTY}"]),
+    ]
+    return {
+        "setting": {"model": NASTY, "batch": 4, "side_px": 800, "precision": "bf16"},
+        "machine": {"device": "cuda:0", "name": NASTY},
+        "command": f"outsize bench memory {NASTY}",
+        "when": "2030-01-02T03:04:05+00:00",
+        "resident_bytes": GIB,
+        "plain": {"way": "compile", "label": "compile", "ms": 70.0, "peak_bytes": 8 * GIB, "measured": True},
+        "control": 1.004,
+        "rows": rows,
+    }
+
+
+def test_the_page_tells_it_and_escapes_it(full_run: Path) -> None:
+    assert "Memory against time" not in make_page([full_run], version="1", when="now")
+    measured = _measured()
+    (full_run / "bench").mkdir()
+    (full_run / "bench" / "memory.json").write_text(json.dumps(measured))
+    assert "peak memory against step time" not in make_page([full_run], version="1", when="now")  # no picture
+    draw_memory(full_run / "bench" / "memory.png", measured, title="a title")
+    page = make_page([full_run], version="1", when="now")
+    assert "Memory against time" in page
+    assert NASTY not in page
+    for text in (
+        "ours, 25 %",
+        "the process capped at 9.0 GiB",
+        "slower than checkpoint every block",
+        "599.00",
+    ):
+        assert text in page
+    assert page.count("data:image/png;base64,") > 1
+    assert gather(full_run).benched["rows"][1]["label"] == "compile"
+
+
+def test_a_row_shows_what_is_known() -> None:
+    assert cells(_row("a", None, None)) == ["a", *["–"] * 8]
+    found = cells(_ours(0.5, 75.0, 4.4))
+    assert found == [
+        "ours, 50 %",
+        "75.00",
+        "+7.1%",
+        "4.4 GiB",
+        "4.4 GiB",
+        "5.0 GiB",
+        "+2.0%",
+        "77.00",
+        "-5.0%",
+    ]
+
+
+def test_more_memory_than_the_budget_is_told() -> None:
+    (given, *more) = remarks_of(_ours(0.5, 75.0, 4.4))
+    assert "4.0 GiB for tensors, the process capped at 9.0 GiB; move 2 GiB" in given
+    assert more == ["ours, 50 %: took 10.0% more than its budget"]
+    assert remarks_of(_row("compile", 1.0, 1.0)) == []
+    assert remarks_of(_ours(0.5, 75.0, 4.4, failed="no")) == []
+
+
+def test_what_plain_is_is_told() -> None:
+    measured = _measured()
+    assert "Plain is compile, the fastest that gives nothing up: 8.0 GiB" in basis(measured)
+    measured["plain"]["measured"] = False
+    assert "its predicted peak 8.0 GiB" in basis(measured)
+
+
+def test_a_way_far_slower_than_the_rest_does_not_flatten_them() -> None:
+    points = {each.name: each for each in _points(_measured()["rows"][:3], GIB)}
+    assert points["save_on_cpu, pinned: 599 ms"].is_above
+    assert points["save_on_cpu, pinned: 599 ms"].y < 80
+    assert points["plain eager"].y == 76.0
+
+
+@pytest.mark.parametrize("rows", [slice(0, 0), slice(0, 1), slice(5, 6), slice(None)])
+def test_a_picture_of_any_number_of_ways(tmp_path: Path, rows: slice) -> None:
+    measured = _measured()
+    measured["rows"] = measured["rows"][rows]
+    draw_memory(tmp_path / "memory.png", measured, title="a title")
+    with Image.open(tmp_path / "memory.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    assert pixels.shape == (660, 1100, 3)
+    ours = (np.abs(pixels.astype(int) - (0x0B, 0x6E, 0x8F)) < 8).all(axis=-1).sum()
+    assert (ours > 100) == any("share" in each for each in measured["rows"])

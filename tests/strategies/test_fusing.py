@@ -1,0 +1,283 @@
+"""Fused layers do what torch's do: the same results, gradients and running statistics, and less is kept."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from outsize.data.sample import IGNORE
+from outsize.losses.cross_entropy import cross_entropy
+from outsize.measure.step import trace_step
+from outsize.models import build_model
+from outsize.plan.cost import StepCost
+from outsize.plan.fuse import find_fusible
+from outsize.plan.plan import Fuse
+from outsize.plan.recompute import find_recipes
+from outsize.strategies import batch_norm
+from outsize.strategies.blocks import checkpointed
+from outsize.strategies.fusing import can_be_fused, fused_layers
+from outsize.strategies.saved import SavedTensors
+
+
+@pytest.fixture(autouse=True)
+def _on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_norm, "_ON_CPU", True)
+
+
+def _loss(model: nn.Module, images: Tensor) -> Tensor:
+    loss: Tensor = model(images).float().square().mean()
+    return loss
+
+
+def _fusible(model: nn.Module, images: Tensor) -> Fuse:
+    named = dict(model.named_modules())
+    layers = {path for path, module in named.items() if can_be_fused(module)}
+    relus = {path for path, module in named.items() if type(module) is nn.ReLU}
+    return find_fusible(trace_step(model, tuple(images.shape), loss=_loss), layers, relus)
+
+
+def _images(side_px: int = 32) -> Tensor:
+    torch.manual_seed(3)
+    return torch.randn(2, 4, side_px, side_px).contiguous(memory_format=torch.channels_last)
+
+
+def _net(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    options = {} if name.startswith("smp") else {"width": 4}
+    model = build_model(name, num_classes=3, in_channels=4, **options)
+    return model.to(memory_format=torch.channels_last).train()
+
+
+def _step(model: nn.Module, images: Tensor, forward: Callable[..., Tensor] = _loss) -> list[Tensor]:
+    torch.manual_seed(1)
+    loss = forward(model, images)
+    loss.backward()
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    return [loss.detach(), *gradients, *(each.detach().clone() for each in model.buffers())]
+
+
+def _far(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    assert len(ours) == len(theirs)
+    pairs = ((a.double(), b.double()) for a, b in zip(ours, theirs, strict=True))
+    return max(float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", ["unet", "wider_resnet38", "smp:Unet/resnet18"])
+def test_a_fused_step_is_the_plain_step(name: str) -> None:
+    plain, fused = _net(name), _net(name)
+    images = _images(64)
+    fuse = _fusible(plain, images)
+    with fused_layers(fused, fuse)():
+        ours = _step(fused, images)
+    assert _far(ours, _step(plain, images)) < 1e-4
+    assert not any("forward" in vars(module) for module in fused.modules())
+
+
+def test_norms_of_a_unet_take_their_relu_along_and_pools_are_found() -> None:
+    fuse = _fusible(_net("unet"), _images())
+    assert len(fuse.norms_with_relu) == 18
+    assert fuse.norms == ()
+    assert fuse.pools == ("pool",)
+
+
+def test_fused_layers_keep_less_and_are_one_operation_each() -> None:
+    model, images = _net("unet"), _images()
+    fuse = _fusible(model, images)
+    shape = tuple(images.shape)
+    plain = trace_step(model, shape, loss=_loss)
+    fused = trace_step(model, shape, loss=_loss, around=lambda twin: fused_layers(twin, fuse)())
+    kinds = [op.kind for op in fused.ops]
+    assert kinds.count("fused_norm") == kinds.count("fused_norm_backward") == 18
+    assert kinds.count("fused_pool") == kinds.count("fused_pool_backward") == 4
+    assert "relu_" not in kinds
+    assert StepCost(fused).peak_bytes() < StepCost(plain).peak_bytes()
+
+
+@pytest.mark.parametrize("name", ["unet", "wider_resnet38"])
+def test_what_is_made_again_behind_fused_layers_has_the_same_bits(name: str) -> None:
+    plain, ours, images = _net(name), _net(name), _images()
+    fuse = _fusible(plain, images)
+    facts = trace_step(
+        plain, tuple(images.shape), loss=_loss, device="cpu", around=lambda twin: fused_layers(twin, fuse)()
+    )
+    chosen, gone, needed = set(), set[int](), set[int]()
+    for recipe in find_recipes(StepCost(facts), lambda _: 1.0):
+        cheap = not any("conv" in op.kind for op in recipe.ops)
+        if cheap and recipe.storage not in needed and recipe.leaves.isdisjoint(gone):
+            chosen |= set(recipe.keys)
+            gone.add(recipe.storage)
+            needed |= recipe.leaves
+    with fused_layers(plain, fuse)():
+        first = _step(plain, images)
+        plain.zero_grad()
+        second = _step(plain, images)
+    with fused_layers(ours, fuse)(), SavedTensors(ours, frozenset(chosen)) as saved:
+
+        def forward(model: nn.Module, images: Tensor) -> Tensor:
+            with saved.forward():
+                return _loss(model, images)
+
+        for theirs in (first, second):  # watched, then read from the graph
+            ours.zero_grad()
+            found = _step(ours, images, forward)
+            assert all(torch.equal(a, b) for a, b in zip(found, theirs, strict=True))
+            assert saved.stats is not None
+            assert saved.stats.unmet == saved.stats.refused == frozenset()
+            assert saved.stats.num_recomputed == len(chosen) > 10
+
+
+def test_blocks_that_are_run_again_find_the_fused_layers() -> None:
+    plain, ours, images = _net("unet"), _net("unet"), _images()
+    fuse = _fusible(plain, images)
+    with fused_layers(plain, fuse)():
+        theirs = _step(plain, images)
+
+    def forward(model: nn.Module, images: Tensor) -> Tensor:
+        with checkpointed(model, ("encoder.0", "decoder.3")):
+            return _loss(model, images)
+
+    with fused_layers(ours, fuse)():
+        found = _step(ours, images, forward)
+    assert all(torch.equal(a, b) for a, b in zip(found, theirs, strict=True))
+
+
+@pytest.mark.parametrize("weights", [None, (0.5, 3.0, 7.0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cross_entropy_keeps_its_scores_alone(dtype: torch.dtype, weights: tuple[float, ...] | None) -> None:
+    torch.manual_seed(0)
+    scores = (3 * torch.randn(2, 3, 8, 8)).to(dtype).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(3, (2, 8, 8), dtype=torch.uint8)
+    labels[0, :3] = IGNORE
+    loss = cross_entropy(weights)
+    found = []
+    kept: list[int] = []
+    for block in (nullcontext, fused_layers(nn.Identity(), Fuse())):
+        given = scores.clone().requires_grad_()
+        kept.clear()
+        with block(), torch.autograd.graph.saved_tensors_hooks(_noting(kept), lambda each: each):
+            total = loss.sum(given, labels)
+        total.backward()
+        assert given.grad is not None
+        found.append([total.detach(), given.grad])
+    assert _far(found[1], found[0]) < (1e-6 if dtype is torch.float32 else 1e-2)
+    assert sum(kept) == scores.nbytes + labels.nbytes
+
+
+def _noting(kept: list[int]) -> Callable[[Tensor], Tensor]:
+    def note(tensor: Tensor) -> Tensor:
+        kept.append(tensor.nbytes)
+        return tensor
+
+    return note
+
+
+class _Branching(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.norm = kind, nn.BatchNorm2d(4)
+        self.relu = nn.ReLU(inplace=kind == "in place")
+
+    def forward(self, images: Tensor) -> Tensor:
+        y = self.norm(images)
+        if self.kind == "function":
+            return F.relu(y)
+        z: Tensor = self.relu(y)
+        return z + y if self.kind != "module" else z * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"), [("module", True), ("in place", True), ("function", False), ("also used", False)]
+)
+def test_a_relu_is_taken_along_only_if_nobody_else_sees_the_norm(kind: str, taken: bool) -> None:
+    plain = _Branching(kind).to(memory_format=torch.channels_last)
+    images = _images(8).requires_grad_()
+    fuse = _fusible(plain, images)
+    assert (fuse.norms_with_relu, fuse.norms) == ((("norm",), ()) if taken else ((), ("norm",)))
+    fused = copy.deepcopy(plain)
+    with fused_layers(fused, fuse)():
+        ours = _step(fused, images)
+    assert _far(ours, _step(plain, images)) < 1e-6
+
+
+def test_evaluation_and_other_memory_formats_run_as_ever() -> None:
+    model, images = _net("unet"), _images()
+    fuse = _fusible(model, images)
+    with fused_layers(model, fuse)(), torch.no_grad():
+        evaluated = model.eval()(images)
+    assert torch.equal(evaluated, model(images).detach())
+    norm, rows = nn.BatchNorm2d(4), torch.randn(2, 4, 8, 8)
+    with fused_layers(norm, Fuse(norms=("",)))():
+        assert "FusedNorm" not in type(norm(rows).grad_fn).__name__
+
+
+def test_a_copy_made_meanwhile_runs_itself() -> None:
+    model, images = _net("unet"), _images()
+    with fused_layers(model, _fusible(model, images))():
+        twin = copy.deepcopy(model)
+        before = [each.clone() for each in model.buffers()]
+        twin(images)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+
+
+_KERNELS = """
+import torch
+from outsize.strategies import entropy_kernels, max_pool, norm_kernels, pool_kernels
+norm_kernels._num_processors = lambda device: 2
+far = lambda a, b: float((a.float() - b.float()).norm() / (b.float().norm() + 1e-12))
+for shape, window in (((2, 5, 9, 7), (2, 2, 0)), ((2, 64, 13, 20), (3, 2, 1)), ((1, 130, 8, 9), (3, 1, 1))):
+    torch.manual_seed(0)
+    x = (torch.randn(shape) * 2 + 5).contiguous(memory_format=torch.channels_last)
+    grad = torch.randn(shape).contiguous(memory_format=torch.channels_last)
+    weight, bias, ours, theirs = (torch.rand(shape[1]) + 0.5 for _ in range(4))
+    more = (ours.clone(), theirs.clone())
+    rows = norm_kernels.statistics(x, (ours, theirs), 0.1, 1e-5)
+    y, *known = torch.ops.aten.native_batch_norm(x, weight, bias, *more, True, 0.1, 1e-5)
+    assert max(far(a, b) for a, b in zip((*rows, ours, theirs), (*known, *more))) < 1e-5
+    for relu in (False, True):
+        masked = torch.where(y <= 0, 0, grad) if relu else grad
+        found = norm_kernels.gradients(grad, x, (*rows, weight, bias), relu=relu)
+        wanted = torch.ops.aten.native_batch_norm_backward(
+            masked, x, weight, None, None, *known, True, 1e-5, (True, True, True))
+        assert max(far(a, b) for a, b in zip(found, wanted)) < 1e-4
+    x = x.round(decimals=1)  # many maxima that are alike
+    y, indices = torch.ops.aten.max_pool2d_with_indices(x, *window)
+    size = tuple(y.shape[2:])
+    pooled, place = pool_kernels.pool(x, *window, size)
+    assert torch.equal(pooled, y) and torch.equal(place, max_pool._forward(x, *window, size)[1])
+    grad = torch.randn(y.shape).contiguous(memory_format=torch.channels_last)
+    kernel, stride, padding = ([each, each] for each in window)
+    wanted = torch.ops.aten.max_pool2d_with_indices_backward(
+        grad, x, kernel, stride, padding, [1, 1], False, indices)
+    assert far(pool_kernels.gradient(grad, place, *window, x.shape), wanted) < 1e-6
+for num_classes, weighted in ((5, False), (19, True)):
+    scores = (3 * torch.randn(2, num_classes, 9, 7)).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(num_classes, (2, 9, 7), dtype=torch.uint8)
+    labels[:, :2] = 255
+    weights = torch.rand(256) + 0.5 if weighted else None
+    given = scores.clone().requires_grad_()
+    few = None if weights is None else weights[:num_classes]
+    wanted = torch.nn.functional.cross_entropy(given, labels.long(), few, ignore_index=255, reduction="sum")
+    (0.5 * wanted).backward()
+    assert far(entropy_kernels.total(scores, labels, weights), wanted.detach()) < 1e-6
+    found = entropy_kernels.gradient(torch.tensor(0.5), scores, labels, weights)
+    assert far(found, given.grad) < 1e-6
+print("alike")
+"""
+
+
+def test_kernels_do_as_torch_does() -> None:
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _KERNELS], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "alike\n", done.stderr
