@@ -37,6 +37,8 @@ TESTED_THROUGH = {
     "report.origins": "report/test_page.py",
     "report.pictures": "report/test_page.py",
     "data.check": "commands/test_bad_scenes.py",
+    "data.coco": "data/test_coco.py",
+    "data.patterns": "data/test_layout.py",
     "commands.demo": "test_readme.py",
     "commands.naming": "commands/test_bad_jobs.py",
     "commands.preparing": "commands/test_bad_jobs.py",

@@ -19,10 +19,10 @@ from outsize.measure.step import trace_step
 from outsize.models import build_model, input_maps, num_inputs
 from outsize.models.gscnn import GSCNN, Shapes
 from outsize.plan.cost import StepCost, summary
-from outsize.plan.ladder import Task, ways
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.recompute import find_recipes
 from outsize.plan.step import StepFacts
+from outsize.plan.ways import Task, ways
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
 

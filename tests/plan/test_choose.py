@@ -14,9 +14,9 @@ from outsize.errors import PlanError
 from outsize.job import LimitsSection
 from outsize.plan.choose import USABLE, choose_predict, choose_train, usable_bytes, window_pixels
 from outsize.plan.facts import Facts, Machine, WindowFacts
-from outsize.plan.ladder import Task
 from outsize.plan.plan import Plan, Tiling
 from outsize.plan.step import StepFacts
+from outsize.plan.ways import Task
 from outsize.tiles.halo import Halo, Obstacle, Reach
 
 MIB, GIB = 2**20, 2**30

@@ -10,11 +10,12 @@ import pytest
 
 from outsize.errors import TraceError
 from outsize.plan.cost import StepCost
-from outsize.plan.ladder import Task, Way, choose, plain, ways
+from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.timeline import Link
 from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, host_calls
+from outsize.plan.ways import Task, Way, plain, ways
 from outsize.tiles.halo import Halo, Reach
 
 Chain = Callable[..., StepFacts]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from outsize.bench.memory import Planning
     from outsize.commands.planning import Situation
     from outsize.commands.preparing import Planned
-    from outsize.plan.ladder import Task
     from outsize.plan.plan import Plan
+    from outsize.plan.ways import Task
 
 _WIDTH = 120  # of the table
 
@@ -122,7 +122,7 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     """Return how ours is planned: as a training of the job would be, but for another limit."""
     from outsize.bench.memory import Planning
     from outsize.plan.choose import choose_train, usable_share
-    from outsize.plan.ladder import plain
+    from outsize.plan.ways import plain
 
     key = _limit_key(planned.where)
 

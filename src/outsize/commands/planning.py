@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from outsize.plan.compiled import Compiled
-    from outsize.plan.ladder import Task
+    from outsize.plan.ways import Task
 
 
 _FEW = 2  # samples that show which operations follow one another: batch norm of a small window wants more than one
@@ -103,14 +103,13 @@ def make_plans(
     task = train_task(job, model, num_bands, facts, where)
     step = task.step_of(task.batch, task.side_px)
     known = replace(facts, train=summary(step, task.batch, task.side_px))
-    resident_bytes = sum(
-        each.size_bytes for each in step.storages if each.role == "optimizer" and each.born < 0
-    )
-    return (
-        known,
-        choose_train(known, job.limits, task),
-        choose_predict(known, job.limits, scene_px, resident_bytes=resident_bytes),
-    )
+    plan = choose_train(known, job.limits, task)
+    if plan.offload is None:
+        states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
+        besides_bytes = sum(each.size_bytes for each in states)
+    else:  # neither the optimizer is there, nor are the weights that are counted
+        besides_bytes = plan.offload.device_bytes - sum(task.weights.values())
+    return known, plan, choose_predict(known, job.limits, scene_px, resident_bytes=besides_bytes)
 
 
 def facts_on(model: nn.Module, num_bands: int, where: Situation) -> Facts:
@@ -125,8 +124,9 @@ def facts_on(model: nn.Module, num_bands: int, where: Situation) -> Facts:
 def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> Task:
     """Describe the training step of a job to the planner; GPUs share its batch."""
     from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
-    from outsize.plan.ladder import Task
     from outsize.plan.timeline import Link
+    from outsize.plan.ways import Task
+    from outsize.strategies.offload import weights_of
     from outsize.tasks import TASKS
 
     section, task = job.train, TASKS[job.task]
@@ -145,6 +145,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         # on a CPU all memory is the host's
         link=Link.of(where.rates, where.num_gpus) if where.kind == "cuda" else None,
         host_bytes=_host_bytes(job.limits.host_memory, where),
+        weights=weights_of(model) if where.kind == "cuda" and where.num_gpus == 1 else {},
         **where.clock.settings(),
     )
 

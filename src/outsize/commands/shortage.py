@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ def tightening(
         if now.offload is not None:
             raise PlanError(_cannot_repeat(now, shortage))
         task = train_task(job, prepared.model, len(prepared.bands), prepared.facts, prepared.where)
+        task = replace(task, weights={})  # which are on the device, and their optimizer knows them there
         limits = job.limits
         ways = partial(choose, task, limit_bytes=now.limit_bytes, approximate=limits.allow_approximate)
         before, now = (

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from outsize.errors import PlanError, explain
 from outsize.job import LimitsSection
 from outsize.plan.facts import Facts, Machine
-from outsize.plan.ladder import Task, Way, choose
+from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan, Rejected, Tiling
+from outsize.plan.ways import Task, Way
 from outsize.tiles.halo import Halo
 from outsize.units import format_bytes
 

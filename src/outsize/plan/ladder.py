@@ -1,101 +1,18 @@
-"""The ways to make a training step fit, and the choice among them: exact before approximate, then the fastest."""
+"""The choice among the ways to run a training step: exact before approximate, then the fastest that fits."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from outsize.errors import TraceError
-from outsize.plan.blocks import Blocks, list_blocks
-from outsize.plan.compiled import Compiled
 from outsize.plan.cost import StepCost
-from outsize.plan.mix import Mix, mix
-from outsize.plan.plan import Fuse, Plan, Recompute, Rejected, Tiling
-from outsize.plan.recompute import Recipe, find_recipes
+from outsize.plan.plan import Plan, Rejected
 from outsize.plan.step import StepFacts
-from outsize.plan.swap import LEAST_BYTES
-from outsize.plan.tilings import MOST, core_for
-from outsize.plan.timeline import Link
-from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
-from outsize.tiles.grid import cover
+from outsize.plan.times import OpSeconds
+from outsize.plan.ways import Part, Task, Way, compiled, offloading, plain, recomputing, ways
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
-
-StepOf = Callable[[int, int], StepFacts]  # samples, side of the window in px -> facts
-BlocksOf = Callable[[int, int, tuple[str, ...]], StepFacts]  # and the blocks that are run again
-
-
-@dataclass(frozen=True)
-class Task:
-    """A training step that is asked for, and what the model and the loss allow to be done to it."""
-
-    batch: int
-    side_px: int
-    step_of: StepOf
-    op_s: OpSeconds  # of an operation's kernels
-    halo: Halo
-    across_samples: str | None = None  # what makes samples depend on each other, as a text; None: nothing
-    across_pixels: str | None = None  # what makes a tile differ from the whole, besides the halo's obstacles
-    again_s: OpSeconds | None = None  # of an operation whose result is made again; None: as the first time
-    host_op_s: float = 0.0  # for the host to call a small operation
-    overlaps: bool = True  # host and device work at the same time
-    blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
-    link: Link | None = None  # to host memory; None: nothing is moved there
-    host_bytes: float = math.inf  # that may lie there
-    compiled: tuple[Compiled, ...] = ()  # ways to compile it that may be taken
-    fuse: Fuse | None = None  # what `step_of` has fused; compiled blocks fuse theirs themselves
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to run the step: what it needs, how long it takes, and the settings of the plan that does it."""
-
-    name: str
-    peak_bytes: int
-    step_s: float
-    settings: dict[str, Any] = field(default_factory=dict)
-    inexact: str | None = None  # why its answer is not that of the plain step
-    confirm: Callable[[], Way] | None = None  # looks closely; None: that was done
-    fails: str | None = None  # why the model does not run this way
-
-
-def plain(task: Task) -> Way:
-    """Return the step as it is."""
-    whole = _Part("", 1, task.batch, task.side_px)
-    return _of(task, "plain", whole, StepCost(task.step_of(task.batch, task.side_px)))
-
-
-def compiled(task: Task) -> Iterator[Way]:
-    """Yield the step with its blocks compiled."""
-    plain_cost = StepCost(task.step_of(task.batch, task.side_px))
-    for each in task.compiled:
-        share = each.setting.activation_budget
-        kept = "" if share is None else f" that keep {share:.0%} of what they would"
-        facts = each.facts(plain_cost.facts, task.batch * task.side_px**2)
-        seconds = each.time_share * _seconds(task, 1, plain_cost)
-        name = f"compile {len(each.setting.paths)} blocks{kept}"
-        yield Way(name, StepCost(facts).peak_bytes(), seconds, {"compile": each.setting})
-
-
-def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
-    """Yield all other ways: recompute, micro-batches, tiles, and micro-batches and tiles with recompute."""
-    whole = _Part("", 1, task.batch, task.side_px)
-    yield from _recomputing(task, whole, StepCost(task.step_of(task.batch, task.side_px)), budget_bytes)
-    inexact = task.across_samples
-    for num in _numbers_of_parts(task.batch):
-        num_samples = -(-task.batch // num)
-        cost = _cost(task, num_samples, task.side_px)
-        name, settings = f"{num} micro-batches", {"micro_batches": num}
-        if isinstance(cost, str):
-            yield Way(name, 0, 0.0, fails=cost)
-            continue
-        part = _Part(f"{name}, ", num, num_samples, task.side_px, settings, inexact)
-        yield _of(task, name, part, cost)
-        yield from _recomputing(task, part, cost, budget_bytes)
-    yield from _tilings(task, budget_bytes)
 
 
 def choose(task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bool) -> Plan | list[Way]:
@@ -103,7 +20,34 @@ def choose(task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bo
     first = plain(task)
     seen = [first, *compiled(task)]
     seen += [] if first.peak_bytes <= budget_bytes else ways(task, budget_bytes)
-    return _fastest(task, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=approximate)
+    fit = partial(_fastest, task, limit_bytes=limit_bytes, budget_bytes=budget_bytes)
+    found = fit(seen, approximate=False)
+    if isinstance(found, Plan):
+        return found
+    # the last of the exact ones, and by far the slowest
+    return fit([*seen, *offloading(task, budget_bytes)], approximate=approximate)
+
+
+def choose_recompute(
+    facts: StepFacts,
+    op_s: OpSeconds,
+    *,
+    limit_bytes: int,
+    budget_bytes: float,
+    blocks_of: Callable[[tuple[str, ...]], StepFacts] | None = None,
+    **times: Any,
+) -> Plan | list[Way]:
+    """Return the fastest way to run one step as it is written: plain, or recomputing and moving; or all of them.
+
+    `op_s` and `times` are the settings of a clock, and the link to host memory with what there is of that; `blocks_of`
+    tells the facts of the step with blocks run again.
+    """
+    halo = Halo(Reach(0, 0), Reach(0, 0), 1)
+    traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)
+    whole = Task(1, 0, lambda *_: facts, op_s, halo, blocks_of=traced, **times)
+    first = plain(whole)
+    seen = [first, *recomputing(whole, Part("", 1, 1, 0), StepCost(facts), budget_bytes)]
+    return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
 
 
 def _fastest(
@@ -137,219 +81,6 @@ def _fastest(
         why.append(f"approximate: {taken.inexact}")
     rejected = tuple(_rejected(way, taken, budget_bytes, approximate) for way in seen if way is not taken)
     return _as_plan(task, taken, tuple(why), rejected, limit_bytes)
-
-
-def choose_recompute(
-    facts: StepFacts,
-    op_s: OpSeconds,
-    *,
-    limit_bytes: int,
-    budget_bytes: float,
-    blocks_of: Callable[[tuple[str, ...]], StepFacts] | None = None,
-    **times: Any,
-) -> Plan | list[Way]:
-    """Return the fastest way to run one step as it is written: plain, or recomputing and moving; or all of them.
-
-    `op_s` and `times` are the settings of a clock, and the link to host memory with what there is of that; `blocks_of`
-    tells the facts of the step with blocks run again.
-    """
-    halo = Halo(Reach(0, 0), Reach(0, 0), 1)
-    traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)
-    whole = Task(1, 0, lambda *_: facts, op_s, halo, blocks_of=traced, **times)
-    first = plain(whole)
-    seen = [first, *_recomputing(whole, _Part("", 1, 1, 0), StepCost(facts), budget_bytes)]
-    return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What a step runs several times: of so many samples, in windows of one size."""
-
-    prefix: str
-    num_runs: int
-    num_samples: int
-    side_px: int
-    settings: dict[str, Any] = field(default_factory=dict)
-    inexact: str | None = None
-
-    def waiting_bytes(self, task: Task, cost: StepCost) -> int:
-        """Return what the rest of the batch takes on the device while this part of it runs."""
-        given = [each for each in cost.facts.storages if each.role == "input" and each.born < 0]
-        num_px, all_px = self.num_samples * self.side_px**2, task.batch * task.side_px**2
-        return int(sum(each.size_bytes for each in given) * max(0.0, all_px / max(1, num_px) - 1))
-
-
-def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | str:
-    """Return the cost of a part; or why the model does not run on it (batch norm of a single value)."""
-    try:
-        return StepCost(task.step_of(num_samples, side_px), is_part=True)
-    except TraceError as error:
-        return str(error)
-
-
-def _recomputing(task: Task, part: _Part, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
-    """Yield a step that makes tensors again or lets them wait in host memory, and steps that run whole blocks again."""
-    recipes = find_recipes(cost, task.again_s or task.op_s)
-    if task.link is not None and task.host_bytes < LEAST_BYTES:
-        few = f"only {format_bytes(task.host_bytes)} of host memory may be used"
-        yield Way(f"{part.prefix}move tensors to host memory", 0, 0.0, inexact=part.inexact, fails=few)
-    found = _mix(task, part, cost, recipes, budget_bytes)
-    if found.recipes or found.swap is not None:
-        yield Way(
-            part.prefix + _what(found),
-            found.peak_bytes + part.waiting_bytes(task, cost),
-            _seconds(task, part.num_runs, cost, _of_mix(found)),
-            {**part.settings, "recompute": found.as_recompute(), "swap": found.swap},
-            part.inexact,
-        )
-    for blocks in list_blocks(cost, task.op_s):
-        rough = Way(
-            f"{part.prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
-            cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),
-            _seconds(task, part.num_runs, cost, _of_blocks(cost, blocks)),
-            {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
-            part.inexact,
-        )
-        if task.blocks_of is None:
-            yield rough
-            continue
-        # what does not fit by itself may do so with a mix on top, which a close look will tell
-        peak_bytes = int(min(rough.peak_bytes, budget_bytes)) if part.num_runs == 1 else rough.peak_bytes
-        look = partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
-        yield replace(rough, peak_bytes=peak_bytes, confirm=look)
-
-
-def _mix(task: Task, part: _Part, cost: StepCost, recipes: Sequence[Recipe], budget_bytes: float) -> Mix:
-    room_bytes = budget_bytes - part.waiting_bytes(task, cost)
-    quick = part.num_runs > 1  # one of many ways to cut the step, and all of them are looked at
-    return mix(cost, recipes, task.op_s, task.link, room_bytes, host_bytes=task.host_bytes, quick=quick)
-
-
-def _what(found: Mix) -> str:
-    """Say in words what a mix does."""
-    parts = []
-    if found.swap is not None:
-        moved_bytes = sum(each.size_bytes for each in found.swap.moved)
-        parts.append(f"move {format_bytes(moved_bytes)} to host memory")
-    if found.recipes:
-        num_dear = len({call for recipe in found.recipes for call in recipe.dear})
-        parts.append(
-            f"recompute {len(found.recipes)} tensors" + f", {num_dear} convolutions" * (num_dear > 0)
-        )
-    return " and ".join(parts)
-
-
-def _confirmed(
-    task: Task, part: _Part, rough: Way, cost: StepCost, blocks: Blocks, budget_bytes: float
-) -> Way:
-    """Return what blocks that are run again need by following the step that does it, with a mix where that is too much.
-
-    The estimate knows each storage's life in the plain step. What a block makes again lives otherwise: all of it at
-    once, beside gradients that wait for it.
-    """
-    assert task.blocks_of is not None
-    try:
-        facts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
-    except TraceError as error:  # a block that does otherwise the second time, say
-        return replace(rough, fails=str(error), confirm=None)
-    traced = StepCost(facts, is_part=cost.is_part)
-    calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks)
-    waiting_bytes = part.waiting_bytes(task, cost)
-    alone = replace(
-        rough,
-        peak_bytes=traced.peak_bytes() + waiting_bytes,
-        step_s=_seconds(task, part.num_runs, traced, _Again(0.0, calls)),
-        confirm=None,
-    )
-    recipes = find_recipes(traced, task.again_s or task.op_s)
-    found = None if alone.peak_bytes <= budget_bytes else _mix(task, part, traced, recipes, budget_bytes)
-    if found is None or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
-        return alone
-    again = _of_mix(found)
-    return replace(
-        alone,
-        name=f"{rough.name}, {_what(found)}",
-        peak_bytes=found.peak_bytes + waiting_bytes,
-        step_s=_seconds(task, part.num_runs, traced, replace(again, num_calls=again.num_calls + calls)),
-        settings={**part.settings, "recompute": found.as_recompute(blocks.paths), "swap": found.swap},
-    )
-
-
-def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
-    """Yield steps that go over each window in tiles, the largest tile first: redundancy falls with it."""
-    obstacles = [str(each) for each in task.halo.obstacles[:1]]
-    inexact = next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
-    need = task.halo.aligned
-    for num in range(2, min(MOST, task.side_px // task.halo.stride_px) + 1):
-        core_px = core_for(task.side_px, num, task.halo.stride_px)
-        tiles = cover(task.side_px, task.side_px, core_px, need)
-        if tiles[0].read.height >= task.side_px:
-            continue  # core and halo are as large as the window
-        tiling = Tiling.of(core_px, task.halo)
-        settings = {"tiles": tiling, **({"micro_batches": task.batch} if task.batch > 1 else {})}
-        cost = _cost(task, 1, tiles[0].read.height)
-        name = f"tiles with a core of {core_px} px"
-        if isinstance(cost, str):
-            yield Way(name, 0, 0.0, fails=cost)
-            continue
-        num_runs = task.batch * len(tiles)
-        part = _Part(f"{name}, ", num_runs, 1, tiles[0].read.height, settings, inexact)
-        plainly = _of(task, name, part, cost)
-        yield plainly
-        yield from _recomputing(task, part, cost, budget_bytes)
-        if plainly.peak_bytes <= budget_bytes:
-            return
-
-
-def _of(task: Task, name: str, part: _Part, cost: StepCost) -> Way:
-    peak_bytes = cost.peak_bytes() + part.waiting_bytes(task, cost)
-    return Way(name, peak_bytes, _seconds(task, part.num_runs, cost), part.settings, part.inexact)
-
-
-@dataclass(frozen=True)
-class _Again:
-    """What is done a second time in each run: kernels, and calls of the host."""
-
-    device_s: float = 0.0
-    num_calls: float = 0.0
-
-
-def _seconds(task: Task, num_runs: int, cost: StepCost, again: _Again | None = None) -> float:
-    """Return the time of a step of several runs; the optimizer, after all of them, comes once."""
-    again = again or _Again()
-    end = next((op.index + 1 for op in reversed(cost.facts.ops) if op.backward), len(cost.facts.ops))
-    runs, once = cost.facts.ops[:end], cost.facts.ops[end:]
-    device_s = num_runs * (sum(map(task.op_s, runs)) + again.device_s) + sum(map(task.op_s, once))
-    num_calls = num_runs * (sum(map(host_calls, runs)) + again.num_calls) + sum(map(host_calls, once))
-    return together(device_s, num_calls * task.host_op_s, overlaps=task.overlaps)
-
-
-def _of_mix(found: Mix) -> _Again:
-    num_calls = sum(REMADE_CALLS + sum(map(host_calls, recipe.ops)) for recipe in found.recipes)
-    num_moved = 0 if found.swap is None else len(found.swap.moved)
-    return _Again(found.extra_s, num_calls + MOVED_CALLS * num_moved)
-
-
-def _of_blocks(cost: StepCost, blocks: Blocks) -> _Again:
-    inside = tuple(f"{path}." for path in blocks.paths)
-    ops = [op for op in cost.facts.ops[: cost.turn] if f"{op.module}.".startswith(inside)]
-    num_calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks) + sum(map(host_calls, ops))
-    return _Again(blocks.cost_s, num_calls)
-
-
-def _num_kept(cost: StepCost, blocks: Blocks) -> int:
-    """Count the tensors that blocks would keep if they were not run again."""
-    inside = tuple(f"{path}." for path in blocks.paths)
-    return sum(1 for each in cost.facts.saved if f"{each.key[0]}.".startswith(inside))
-
-
-def _numbers_of_parts(batch: int) -> list[int]:
-    """Return the numbers of parts that a batch falls into when their size is halved again and again."""
-    sizes, size = [], batch
-    while size > 1:
-        size = -(-size // 2)
-        sizes.append(size)
-    return [-(-batch // size) for size in sizes]
 
 
 def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> Rejected:

@@ -55,11 +55,13 @@ def offloaded(
     pinned_bytes = sum(map(_pinned, weights.values()))
     if not facts.training:
         left = _without(facts, leaving, largest_bytes)
-        return Offloaded(Offload(blocks, pinned_bytes), left, link.in_s(weight_bytes))
+        return Offloaded(Offload(blocks, pinned_bytes, largest_bytes), left, link.in_s(weight_bytes))
     extra_s = 2 * link.in_s(weight_bytes) + max(0.0, link.out_s(weight_bytes) - backward_s)
     extra_s += _PASSES * (2 * weight_bytes + state_bytes) / host_bytes_per_s
     left = _without(facts, leaving, _ON_DEVICE * largest_bytes)
-    return Offloaded(Offload(blocks, 2 * pinned_bytes + state_bytes), left, extra_s)
+    return Offloaded(
+        Offload(blocks, 2 * pinned_bytes + state_bytes, _ON_DEVICE * largest_bytes), left, extra_s
+    )
 
 
 def choose_blocks(weights: Mapping[str, int], called: Collection[str]) -> tuple[str, ...]:

@@ -92,10 +92,9 @@ class Fuse:
 class Offload:
     """Weights, gradients and the optimizer's state are in host memory, and the optimizer runs there."""
 
-    blocks: tuple[
-        str, ...
-    ]  # paths of modules that come to the device one after another; the rest come together
+    blocks: tuple[str, ...]  # paths of modules that come to the device one by one; the rest come together
     host_bytes: int = 0  # that all of it takes
+    device_bytes: int = 0  # that come and go there, in place of weights, gradients and state
 
 
 @dataclass(frozen=True)

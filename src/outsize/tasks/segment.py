@@ -27,9 +27,9 @@ def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weight
     losses = named_losses(loss_names, weights)
 
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        inputs = normalise(batch.images, batch.valid, statistics)
         maps = complete(batch, model, loss_names, statistics).maps
-        return _sums(model, inputs, batch.labels, maps, losses)
+        answer = _answer(model, normalise(batch.images, batch.valid, statistics), maps, losses)
+        return _sums(model, answer, batch.labels, maps, losses)
 
     return loss_terms
 
@@ -45,8 +45,12 @@ def loss_on_shapes(loss_names: str) -> Callable[[nn.Module, Tensor], Tensor]:
         valid = torch.ones(images.shape[:1] + images.shape[2:], dtype=torch.bool)
         labels = torch.zeros(valid.shape, dtype=torch.uint8)
         maps = {name: torch.zeros_like(labels) for name in wanted_maps(model, loss_names)}
-        inputs = torch.where(valid[:, None], (images.to(torch.float32) - 0.5) * 2.0, 0.0)
-        return torch.stack(list(_sums(model, inputs, labels, maps, losses).values())).sum()
+        # as a batch comes from the host: plane after plane
+        planes = images.contiguous(memory_format=torch.contiguous_format)
+        normed = torch.where(valid[:, None], (planes.to(torch.float32) - 0.5) * 2.0, 0.0)
+        answer = _answer(model, normed, maps, losses)
+        del normed, planes
+        return torch.stack(list(_sums(model, answer, labels, maps, losses).values())).sum()
 
     return loss
 
@@ -95,25 +99,34 @@ def count_terms(
     return totals
 
 
+def _answer(
+    model: nn.Module, inputs: Tensor, maps: Mapping[str, Tensor], losses: Mapping[str, Loss]
+) -> tuple[Tensor, ...]:
+    """Run a model on normalised bands and the maps that it wants; return logits, and those of edges for their loss.
+
+    Nobody but the model holds what goes into it: in bfloat16 the first layer keeps a copy, and the rest is let go.
+    """
+    names = input_maps(model)
+    if names:
+        inputs = with_maps(inputs, {name: maps[name] for name in names})
+    inputs = inputs.contiguous(memory_format=torch.channels_last)
+    if any(loss.edges for loss in losses.values()):
+        _check_finds_edges(model)
+        found = model(inputs, edges=True)
+        return found.logits, found.edges
+    return (model(inputs),)
+
+
 def _sums(
     model: nn.Module,
-    inputs: Tensor,
+    answer: tuple[Tensor, ...],
     labels: Tensor,
     maps: Mapping[str, Tensor],
     losses: Mapping[str, Loss],
 ) -> dict[str, Tensor]:
-    """Run a model on normalised bands and the maps that it wants, and add up each loss."""
-    names = input_maps(model)
-    inputs = with_maps(inputs, {name: maps[name] for name in names}) if names else inputs
-    inputs = inputs.contiguous(memory_format=torch.channels_last)
-    shapes: tuple[Tensor, ...] = ()
-    stride = 1
-    if any(loss.edges for loss in losses.values()):
-        _check_finds_edges(model)
-        answer = model(inputs, edges=True)
-        logits, shapes = answer.logits, (answer.edges, maps[EDGES])
-    else:
-        logits = model(inputs)
+    """Add up each loss of what a model has answered."""
+    logits, stride = answer[0], 1
+    shapes = (*answer[1:], maps[EDGES]) if len(answer) > 1 else ()
     if logits.shape[-2:] != labels.shape[-2:]:
         stride = label_stride(model)
         labels = reduced(labels, stride)
