@@ -167,10 +167,11 @@ def planned(setting: Setting, share: float) -> frozenset[Key]:
     keys: set[Key] = set()
     gone: set[int] = set()
     needed: set[int] = set()
-    for recipe in sorted(find_recipes(cost, clock.again_s), key=lambda each: each.cost_s / each.freed_bytes):
+    cheap = [each for each in find_recipes(cost, clock.again_s) if not each.dear and not each.through]
+    for recipe in sorted(cheap, key=lambda each: each.cost_s / each.freed_bytes):
         if left_bytes <= 0:
             break
-        if recipe.storage not in needed and recipe.leaves.isdisjoint(gone):
+        if recipe.storage not in needed | gone and recipe.leaves.isdisjoint(gone):
             keys |= set(recipe.keys)
             gone.add(recipe.storage)
             needed |= recipe.leaves

@@ -18,6 +18,7 @@ from outsize.data.sample import IGNORE
 from outsize.losses.cross_entropy import cross_entropy
 from outsize.measure.step import trace_step
 from outsize.models import build_model
+from outsize.models.unet import Join
 from outsize.plan.cost import StepCost
 from outsize.plan.fuse import find_fusible
 from outsize.plan.plan import Fuse
@@ -86,7 +87,7 @@ def test_norms_of_a_unet_take_their_relu_along_and_pools_are_found() -> None:
     fuse = _fusible(_net("unet"), _images())
     assert len(fuse.norms_with_relu) == 18
     assert fuse.norms == ()
-    assert fuse.pools == ("pool",)
+    assert (fuse.pools, fuse.joins) == (("pool",), ("join",))
 
 
 def test_fused_layers_keep_less_and_are_one_operation_each() -> None:
@@ -281,3 +282,16 @@ def test_kernels_do_as_torch_does() -> None:
         [sys.executable, "-c", _KERNELS], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout == "alike\n", done.stderr
+
+
+def test_the_gradient_of_a_skip_does_not_hold_that_of_its_neighbour() -> None:
+    join = Join()
+    skip, up = (_images(8).requires_grad_() for _ in range(2))
+    parts = [skip * 1, up * 1]
+    held: list[int] = []
+    parts[0].register_hook(lambda grad: held.append(grad.untyped_storage().nbytes()))
+    with fused_layers(join, Fuse(joins=("",)))():
+        join(*parts).square().sum().backward()
+    assert held == [skip.nbytes]
+    assert skip.grad is not None
+    assert torch.equal(skip.grad, 2 * skip)

@@ -58,6 +58,7 @@ class UNet(nn.Module):
         self.bottleneck = _block(widths[-2], widths[-1], convs, norm)
         # Both lists run as the decoder does, from the bottleneck to full size.
         self.up = nn.ModuleList(_up(2 * outward, outward, upsampling) for outward in reversed(widths[:-1]))
+        self.join = Join()
         self.decoder = nn.ModuleList(
             _block(2 * outward, outward, convs, norm) for outward in reversed(widths[:-1])
         )
@@ -77,9 +78,17 @@ class UNet(nn.Module):
             x = self.pool(x)
         x = self.bottleneck(x)
         for up, block in zip(self.up, self.decoder, strict=True):
-            x = block(torch.cat((skips.pop(), up(x)), dim=1))
+            x = block(self.join(skips.pop(), up(x)))
         logits = cast(Tensor, self.head(x))
         return logits[..., :height, :width] if padded else logits
+
+
+class Join(nn.Module):
+    """Puts the channels of a skip before those that come up to it; a module, so that others can find the place."""
+
+    def forward(self, skip: Tensor, up: Tensor) -> Tensor:
+        """Return both as one tensor."""
+        return torch.cat((skip, up), dim=1)
 
 
 def _block(in_channels: int, out_channels: int, convs: int, norm: str) -> nn.Sequential:

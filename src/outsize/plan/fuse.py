@@ -10,6 +10,7 @@ from outsize.plan.step import StepFacts, StepOp
 _NORMS = {"native_batch_norm", "cudnn_batch_norm"}
 _RELUS = {"relu", "relu_"}
 _POOLS = {"max_pool2d_with_indices"}
+_JOINS = {"cat"}
 
 
 def find_fusible(facts: StepFacts, layers: Collection[str], relus: Collection[str]) -> Fuse:
@@ -28,9 +29,12 @@ def find_fusible(facts: StepFacts, layers: Collection[str], relus: Collection[st
         if op.kind in _NORMS and op.module in layers:
             others = [each for each in touching[op.outputs[0]] if each.index > op.index]
             followed[op.module] = followed.get(op.module, True) and _is_for_relu(others, relus)
-    pools = dict.fromkeys(op.module for op in forward if op.kind in _POOLS and op.module in layers)
+    pools, joins = (
+        tuple(dict.fromkeys(op.module for op in forward if op.kind in kinds and op.module in layers))
+        for kinds in (_POOLS, _JOINS)
+    )
     with_relu = tuple(path for path, is_for_relu in followed.items() if is_for_relu)
-    return Fuse(with_relu, tuple(path for path in followed if path not in with_relu), tuple(pools))
+    return Fuse(with_relu, tuple(path for path in followed if path not in with_relu), pools, joins)
 
 
 def _is_for_relu(others: list[StepOp], relus: Collection[str]) -> bool:

@@ -169,6 +169,8 @@ def _grown(
     if writers[0].outputs[0] != storage and writers[0].kind not in _POOLS:
         return None
     is_dear = writers[0].kind in DEAR
+    if is_dear and not all(cost.by_index[each].size_bytes for each in writers[0].inputs):
+        return None  # its weight is on the host when others than its own block need it
     num_dear -= is_dear
     if num_dear < 0 or not all(op.kind.rstrip("_") in CHEAP for op in writers[is_dear:]):
         return None

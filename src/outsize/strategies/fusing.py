@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from types import MethodType
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from outsize.losses.cross_entropy import summed_by
+from outsize.models.unet import Join
 from outsize.plan.plan import Fuse
 from outsize.strategies.batch_norm import FusedNorm, suits
 from outsize.strategies.cross_entropy import summed
@@ -27,11 +29,17 @@ def fused_layers(model: nn.Module, fuse: Fuse) -> Callable[[], AbstractContextMa
     """
     runs: list[tuple[nn.Module, Any]] = [
         (find_module(model, path, "fused"), run)
-        for paths, run in ((fuse.norms_with_relu, _norm_and_relu), (fuse.norms, _norm), (fuse.pools, _pool))
+        for paths, run in (
+            (fuse.norms_with_relu, _norm_and_relu),
+            (fuse.norms, _norm),
+            (fuse.pools, _pool),
+            (fuse.joins, _join),
+        )
         for path in paths
     ]
     if fuse.norms_with_relu:
-        runs += [(module, _relu) for module in model.modules() if type(module) is nn.ReLU]
+        relus = (module for module in model.modules() if type(module) is nn.ReLU)
+        runs += [(module, _relu) for module in relus if "forward" not in vars(module)]
 
     @contextmanager
     def inside() -> Iterator[None]:
@@ -76,14 +84,30 @@ def _relu(module: nn.ReLU, x: Tensor) -> Tensor:
 
 
 def _pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
-    if not suits(x):
+    if not suits(x) or min(x.shape[2:]) + 2 * cast(int, module.padding) < cast(int, module.kernel_size):
         return cast(Tensor, type(module).forward(module, x))
     made: Any = FusedPool.apply(x, module.kernel_size, module.stride, module.padding)  # type: ignore[no-untyped-call, unused-ignore]
     return cast(Tensor, made)
 
 
+def _join(module: Join, skip: Tensor, up: Tensor) -> Tensor:
+    if skip.requires_grad:
+        skip = skip.view_as(skip)
+        skip.register_hook(_by_itself)
+    return type(module).forward(module, skip, up)
+
+
+def _by_itself(grad: Tensor) -> Tensor:
+    """Return a gradient in memory of its own: a part would hold the whole, of two skips' size, to the encoder."""
+    return grad.contiguous(memory_format=torch.channels_last)
+
+
 def can_be_fused(module: nn.Module) -> bool:
     """Whether the kernels do what a module does."""
+    if type(module) is Join:
+        return True
+    if "forward" in vars(module):
+        return False  # it was given another one
     if type(module) is nn.MaxPool2d:
         plain = module.dilation == 1 and not module.ceil_mode and not module.return_indices
         return plain and can_pool(module.kernel_size, module.stride, module.padding)
