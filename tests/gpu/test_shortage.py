@@ -22,7 +22,7 @@ from outsize.strategies import compose
 from outsize.strategies.step import Step, Terms
 
 AT_STEP, NUM_STEPS, BATCH = 6, 12, 32
-LEFT = 0.7  # of what a plain step takes: too little for it, and enough for one that recomputes
+LEFT = 0.5  # of what a plain step takes: too little for it, and enough for one that recomputes and moves
 _HOLDER = """
 import sys, torch
 torch.empty(1, device="cuda")
