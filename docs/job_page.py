@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from outsize.job import ClassSpec, Job, Phase, SplitSection
+from outsize.job_predict import ObjectsSection
 
 _PLAIN = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "table"}
 _ABOVE = """# The job file
@@ -23,6 +24,14 @@ _UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2),
 `"group"`),
 `upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`). Any model of segmentation-models-pytorch is
 `"smp:Unet/resnet18"`: architecture and encoder, with `weights` = `"none"`, `"imagenet"` or a file.
+
+Options of `maskrcnn` (task instances): `backbone` (`"resnet50"`, `"resnet101"`, `"resnet18"`, `"resnet34"`),
+`weights` (`"none"`, `"imagenet"`, `"coco"` or a file), `norm` (`"batch"` is trained, `"frozen"` stays as in the
+weights, `"group"` looks at each picture by itself), `anchor_px` (five sizes, `[32, 64, 128, 256, 512]`; `[8, 16,
+32, 64, 128]` for small objects), `anchor_ratios`, `rois_per_image` (128), `proposals_per_mpx` (4000) and
+`detections_per_mpx` (1500), of which there are at least `least_proposals` (1000) and `least_detections` (100),
+`score` (0.05), `nms_iou` (0.5) and `overlap_px` (192). Pictures are not resized: the job's scale is the model's.
+Its stages are unfrozen by three phases with `trainable = "heads"`, `"upper"`, and nothing for all.
 """
 
 
@@ -38,6 +47,8 @@ def page() -> str:
             parts.append(_table("[[data.classes]]", ClassSpec, ClassSpec.__doc__ or ""))
         if name == "model":
             parts.append(_UNET)
+        if name == "predict":
+            parts.append(_table("[predict.objects]", ObjectsSection, ObjectsSection.__doc__ or ""))
         if name == "train":
             parts.append(_table("[[train.phases]]", Phase, Phase.__doc__ or ""))
     return "\n".join(parts)

@@ -87,12 +87,15 @@ def init(
         typer.Option("--out", "-o", help="Job file to write; default: FOLDER/job.toml.", readable=False),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over an existing file.")] = False,
+    objects: Annotated[
+        bool, typer.Option("--objects", help="Find objects one by one, instead of a class for each pixel.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Look at images and labels and write a commented job file."""
     from outsize.commands import init as command
 
-    command.init(folder, out=out, overwrite=overwrite, reporter=_reporter(quiet))
+    command.init(folder, out=out, overwrite=overwrite, reporter=_reporter(quiet), objects=objects)
 
 
 @app.command()
@@ -158,6 +161,7 @@ def predict(
         list[Path] | None,
         typer.Argument(metavar="[IMAGES...]", help="Scenes; default: those held back.", readable=False),
     ] = None,
+    *,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for the maps; default: RUN/predictions.", readable=False),
@@ -165,6 +169,12 @@ def predict(
     halo: Annotated[
         int | None,
         typer.Option("--halo", metavar="PX", help="Shorter halo: faster, approximate, difference measured."),
+    ] = None,
+    bands: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bands", metavar="FILE,FILE,...", help="A scene of one file per band, in the model's order."
+        ),
     ] = None,
     aoi: Aoi = None,
     set_: Overrides = None,
@@ -184,6 +194,7 @@ def predict(
         device_name=device,
         reporter=_reporter(quiet),
         aoi=aoi,
+        stacks=bands or (),
     )
 
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from outsize.errors import JobError, explain
-from outsize.known.tables import filled_in
+from outsize.job_predict import PredictSection
+from outsize.known.tables import filled_in, for_task
 from outsize.units import parse_bytes
 
 
@@ -84,7 +86,9 @@ class ClassSpec(_Section):
     colour: Colour = (128, 128, 128)
 
 
-def _checked_classes(classes: tuple[ClassSpec, ...]) -> tuple[ClassSpec, ...]:
+def _checked_classes(classes: tuple[ClassSpec, ...], about: pydantic.ValidationInfo) -> tuple[ClassSpec, ...]:
+    if len(classes) < (1 if about.data.get("objects") else 2):
+        raise ValueError("at least 2 classes, of which one may be all the rest")
     for key in ("name", "value"):
         found = [getattr(each, key) for each in classes]
         twice = sorted({each for each in found if found.count(each) > 1})
@@ -110,7 +114,8 @@ class SplitSection(_Section):
 class DataSection(_Section):
     """Where images and labels are and what they mean."""
 
-    format: Literal["scenes", "folders", "cityscapes", "camvid", "coco"] = Field(
+    objects: bool = Field(False, description="labels are objects, one by one: task instances sets it")
+    format: Literal["scenes", "folders", "cityscapes", "camvid", "coco", "masks"] = Field(
         "scenes", description="large rasters, many pictures with masks, or a dataset as it is distributed"
     )
     root: str = Field(
@@ -148,7 +153,7 @@ class DataSection(_Section):
     bands: tuple[str, ...] = Field(
         (), description="bands in the order the model sees; named ones are found by name"
     )
-    classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=2)
+    classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=1)
     max_bad_share: float = Field(0.0, ge=0, lt=1, description="share of corrupt pictures that are set aside")
     allow_references: bool = Field(False, description="read VRTs that point outside their folder")
 
@@ -236,17 +241,6 @@ class TrainSection(_Section):
         )
 
 
-class PredictSection(_Section):
-    """What a prediction leaves behind."""
-
-    confidence: bool = Field(True, description="write the largest probability as a raster")
-    probabilities: bool = Field(False, description="write one band of probability per class")
-    polygons: Literal["gpkg", "geojson", "none"] = "gpkg"
-    min_area_m2: float = Field(0.0, ge=0)
-    simplify_m: float = Field(0.0, ge=0)
-    overviews: Literal["mode", "nearest"] = "mode"
-
-
 class LimitsSection(_Section):
     """What a plan must stay within."""
 
@@ -273,7 +267,7 @@ class PublishedSection(_Section):
 class Job(_Section):
     """A whole job."""
 
-    task: Literal["segment"] = "segment"
+    task: Literal["segment", "instances"] = "segment"
     seed: int = Field(0, ge=0, lt=2**31)
     run: str = Field("", description="run folder; default: runs/NAME OF THE JOB FILE")
     data: Annotated[DataSection, BeforeValidator(filled_in)]  # what a dataset decides need not be said
@@ -316,7 +310,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
 def check_job(tree: dict[str, Any], name: str) -> Job:
     """Check a parsed job; the first mistake becomes a one-line error."""
     try:
-        return Job.model_validate(tree)
+        return Job.model_validate(for_task(tree))
     except ValidationError as error:
         raise JobError(_one_line(error.errors()[0], name)) from None
     except JobError as error:  # of a size that is not understood

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from outsize.bench.subject import Subject, make_subject
 from outsize.bench.ways import WAYS
@@ -43,3 +44,13 @@ def test_the_model_that_is_given_stays_as_it_is() -> None:
     subject.runs(WAYS["plain"].make(subject, ()))()
     assert not model.training
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+
+
+def test_maps_are_made_before_the_clock_runs() -> None:
+    model = nn.Conv2d(3, 3, 1)
+    model.input_maps = ("canny",)  # type: ignore[assignment]
+    section, cpu = TrainSection(batch=2, tile_px=16), torch.device("cpu")
+    subject = make_subject(model, TASKS["segment"], section, 2, 3, cpu, bf16=False)
+    assert subject.batch.maps["canny"].shape == (2, 16, 16)
+    assert subject.batch_bytes == 2 * 16 * 16 * (2 * 4 + 1 + 1 + 1)
+    subject.runs(WAYS["plain"].make(subject, ()))()

@@ -94,7 +94,7 @@ RUN_OPTIONS = {
     "split": (("evaluate", "--split", "exam"), ("'exam'", "test", "--split")),
     "no map yet": (("evaluate", "--split", "val"), ("val-1.tif", "outsize predict")),
     "address": (("predict", "https://example.com/scene.tif"), ("example.com/scene.tif", "an address")),
-    "folder": (("predict", "FOLDER"), ("a folder",)),
+    "labels in a folder": (("predict", "FOLDER"), ("_labels.tif", "bands")),
     "map onto scene": (("predict", "FOLDER/test-2.tif", "--out", "FOLDER"), ("test-2.tif", "--out")),
 }
 

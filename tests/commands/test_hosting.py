@@ -121,7 +121,7 @@ def test_a_training_with_weights_on_the_host_leaves_the_same_files_and_is_resume
     _on_host(monkeypatch)
     run = RunFolder(job_path.parent / "host")
     every = ["train.tile_px=96", f"run={run.path.as_posix()}", "limits.tile_px=16"]
-    validate, num_epochs = training._validate, 0
+    validate, num_epochs = training.validate, 0
 
     def stops(*args: Any) -> Any:
         nonlocal num_epochs
@@ -131,7 +131,7 @@ def test_a_training_with_weights_on_the_host_leaves_the_same_files_and_is_resume
         return validate(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "_validate", stops)
+        patch.setattr(training, "validate", stops)
         with pytest.raises(KeyboardInterrupt):
             train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
     train(job_path, overrides=every, device_name="cpu", mode="resume", reporter=QUIET)

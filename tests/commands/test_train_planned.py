@@ -89,6 +89,6 @@ def test_memory_that_runs_out_between_steps_is_one_line(
     def short(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr(training, "_validate", short)
+    monkeypatch.setattr(training, "validate", short)
     with pytest.raises(RunError, match="memory ran out between two steps: found CUDA out of memory, needed"):
         trained(job_path, "short")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import torch
 from torch.nn import functional
 
 from outsize.data.batch import Batch, collate, reduced
+from outsize.data.objects import Object
 from outsize.data.sample import IGNORE, Sample
 from outsize.tasks.segment import count_terms
+from outsize.tiles.window import Window
 
 
 def _samples() -> list[Sample]:
@@ -86,3 +89,13 @@ def test_reduced_labels_are_the_nearest_to_the_middle_of_their_square(height: in
         labels[:, None, : 8 * whole[0], : 8 * whole[1]].float(), whole, mode="nearest-exact"
     )
     assert torch.equal(found[:, : whole[0], : whole[1]], nearest[:, 0].long())
+
+
+def test_objects_and_keys_go_with_their_samples() -> None:
+    disc = Object(0, Window(0, 0, 2, 2), np.ones((2, 2), np.bool_))
+    samples = [replace(each, objects=(disc,) * number) for number, each in enumerate(_samples())]
+    batch = collate(samples, lambda *_: {"loss": 1.0}, keys=range(7, 7 + len(samples)))
+    part = batch.part(slice(1, 2)).to(torch.device("cpu"))
+    assert [len(own) for own in part.objects] == [1]
+    assert part.keys == (8,)
+    assert part.totals == batch.totals

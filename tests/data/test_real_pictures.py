@@ -52,3 +52,18 @@ def test_a_network_learns_nuts_from_their_outlines(tmp_path: Path) -> None:
     train(job, overrides=overrides, device_name="cpu", mode="new", reporter=QUIET)
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["mean_iou"] >= 0.7
+
+
+OBJECTS = {"nuclei": (498, 21_198, 375), "nuts": (18, 165, 13), "buildings": (1, 108, 108)}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects(name: str, tmp_path: Path) -> None:
+    num_images, num_objects, most = OBJECTS[name]
+    job = init(_REAL / name, out=tmp_path / "job.toml", overwrite=False, reporter=QUIET, objects=True)
+    splits = ["data.split.by=scene", "data.split.val=0", "data.split.test=0"]
+    check(job, overrides=[f"run={tmp_path.as_posix()}/run", *splits], reporter=QUIET)
+    told = json.loads((tmp_path / "run/data.json").read_text())
+    assert len(told["scenes"]) == num_images
+    assert sum(told["objects"]["of_class"]["train"]) == num_objects
+    assert (told["objects"]["most"], told["objects"]["num_lost"]) == (most, 0)

@@ -50,5 +50,5 @@ def test_facts_of_the_host() -> None:
 
 
 def test_the_limit_of_a_container_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_module, "_cgroup_free_bytes", lambda: 12345)
+    monkeypatch.setattr(machine_module, "free_host_bytes", lambda: 12345)
     assert look_at_machine(torch.device("cpu")).free_bytes == 12345

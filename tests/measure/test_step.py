@@ -367,3 +367,43 @@ def test_a_path_that_depends_on_data_is_refused_and_recorded_instead() -> None:
     assert [op.kind for op in facts.ops if op.flops] == ["convolution", "convolution_backward"]
     assert [each.key for each in facts.saved] == [("conv", 0, 0), ("", 0, 0)]
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_it_is_seen_when_forward_lets_go_of_what_autograd_keeps() -> None:
+    class Naming(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = (nn.Conv2d(3, 3, 1) for _ in range(3))
+
+        def forward(self, images: Tensor) -> Tensor:
+            named = self.first(images)
+            return torch.as_tensor(self.third(self.second(named).sigmoid().tanh()))
+
+    facts = trace_step(Naming(), (2, 3, 8, 8), loss=_sum)
+    ops = {op.module or op.kind: op for op in facts.ops if not op.backward and op.outputs}
+    made = {name: op.outputs[0] for name, op in ops.items()}
+    let_go = {each.index: each.let_go for each in facts.storages}
+    assert let_go[made["first"]] == ops["third"].index + 1  # its name goes when forward returns
+    assert let_go[made["sigmoid"]] == ops["tanh"].index + 1
+    lives = {each.index: each for each in facts.storages}
+    assert lives[made["sigmoid"]].dies > ops["third"].index + 1
+    images = torch.randn(2, 3, 8, 8)
+    model = Naming()
+    real = record(lambda: _sum(model, images).backward(), model, given=(images,))
+    assert {each.let_go for each in real.storages} == {None}  # real tensors are kept as they are
+
+
+def test_a_parameter_that_a_module_does_not_show_has_no_name() -> None:
+    class Borrowing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+            self.others = [nn.Parameter(torch.ones(3, 3, 1, 1)), nn.Parameter(torch.ones(9))]
+
+        def forward(self, images: Tensor) -> Tensor:
+            x = F.conv2d(self.conv(images), self.others[0])
+            return F.conv2d(x, self.others[1].view(3, 3, 1, 1))
+
+    model, images = Borrowing(), torch.randn(2, 3, 8, 8)
+    facts = record(lambda: _sum(model, images).backward(), model, given=(images,))
+    assert [each.key for each in facts.saved] == [("conv", 0, 0), ("", 0, 0), ("", 0, 1)]

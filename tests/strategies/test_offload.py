@@ -17,11 +17,19 @@ from torch.distributed.tensor import DTensor
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.apart import Outcome, apart
+from outsize.measure.step import trace_step
 from outsize.models import build_model
+from outsize.plan.cost import StepCost
+from outsize.plan.mix import schedule
+from outsize.plan.offload import offloaded
 from outsize.plan.plan import Offload, Plan, Recompute, Swap
+from outsize.plan.recompute import find_recipes
+from outsize.plan.step import StepFacts
+from outsize.plan.timeline import Link
 from outsize.strategies.compose import Terms, compose
 from outsize.strategies.offload import as_held, compute_device, in_full, is_offloaded, offload, weights_of
 from outsize.strategies.saved import recomputable
+from outsize.strategies.traffic import Meter
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
 
 CPU = torch.device("cpu")
@@ -121,6 +129,58 @@ def test_with_tensors_made_again_and_moved_and_blocks_run_again() -> None:
     ):
         plan = Plan(**{**vars(ON_HOST), **settings})
         assert apart(_train(copy.deepcopy(model), plan), _train(copy.deepcopy(model), PLAIN)).largest < 1e-6
+
+
+class _ByHand(nn.Module):
+    """Two convolutions in one module: a weight that counted would shift the names behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(8, 3, 3, 3) / 5)
+        self.second = nn.Parameter(torch.randn(3, 8, 3, 3) / 8)
+
+    def forward(self, images: Tensor) -> Tensor:
+        between = F.conv2d(images, self.first, padding=1).sigmoid()
+        return F.conv2d(between, self.second, padding=1)
+
+
+def test_saved_tensors_have_the_same_names_wherever_the_weights_are() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(_ByHand(), nn.ReLU(), nn.Conv2d(3, 3, 1)).train()
+    facts = trace_step(
+        model, (2, 3, 32, 32), loss=lambda net, images: net(images).sum(), device="cpu", channels_last=False
+    )
+    swap = _moving_all(facts)
+    assert ("0", 0, 1) in {each.key for each in swap.moved}  # the input comes before it, and no weight
+    plan = Plan(**{**vars(ON_HOST), "offload": Offload(("0",)), "swap": swap})
+    meter = Meter()
+    step = compose(model, _terms, plan, bf16=False, tell=pytest.fail, meter=meter)
+    step(_batch(), last=True)
+    counted = meter.read()
+    assert counted is not None
+    assert counted.num_out == len(swap.moved)
+    assert counted.num_changed == 0
+
+
+def _moving_all(facts: StepFacts) -> Swap:
+    cost, link = StepCost(facts), Link(1e13, 1e13, 0.0)
+    found = schedule(cost, {each.storage for each in facts.saved}, lambda _: 1.0, link, cost.peak_bytes())
+    assert found is not None
+    return found[0]
+
+
+def test_convolutions_do_not_run_again_when_their_weights_are_on_the_host() -> None:
+    model = _net()
+    weights = weights_of(model)
+    for bf16 in (False, True):
+        facts = trace_step(
+            model, (2, 3, 32, 32), loss=lambda net, images: net(images).float().sum(), bf16=bf16, device="cpu"
+        )
+        hosted = offloaded(facts, weights, Link(1e9, 1e9)).facts
+        dear, left = (find_recipes(StepCost(each), lambda _: 1.0) for each in (facts, hosted))
+        assert any(recipe.dear for recipe in dear)
+        assert left
+        assert not any(recipe.dear for recipe in left)
 
 
 def test_a_forward_that_broke_off_does_no_harm() -> None:

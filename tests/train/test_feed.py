@@ -127,3 +127,14 @@ def test_processes_draw_the_samples_that_threads_draw(write_raster: Callable[...
         assert torch.equal(one.labels, other.labels)
         assert torch.equal(one.valid, other.valid)
         assert one.totals == other.totals
+
+
+def test_the_key_of_a_sample_is_of_seed_epoch_and_number_alone() -> None:
+    windows: object = _Windows()
+    one, other, seeded = (
+        BatchMaker(windows, _count, "", None, 2, size, seed=seed)  # type: ignore[arg-type]
+        for size, seed in ((4, 1), (2, 1), (2, 2))
+    )
+    keys = [*other((3, 0))[0].keys, *other((3, 1))[0].keys]
+    assert list(one((3, 0))[0].keys) == keys
+    assert len({*keys, *seeded((3, 0))[0].keys, *other((4, 0))[0].keys}) == 8

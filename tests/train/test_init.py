@@ -173,3 +173,40 @@ def test_train_init(trained_run: Path, train_with: Callable[..., Path]) -> None:
 def test_train_init_of_no_run(tmp_path: Path, train_with: Callable[..., Path]) -> None:
     with pytest.raises(RunError, match=r"nowhere is no run folder"):
         train_with(f"train.init={tmp_path / 'nowhere'}")
+
+
+DETECTOR = replace(
+    CARD,
+    task="instances",
+    model="maskrcnn",
+    options={"backbone": "resnet18", "width": 32, "head_width": 16, "norm": "group"},
+)
+
+
+def test_heads_of_a_detector_are_re_made_class_by_class(tmp_path: Path) -> None:
+    wanted = replace(DETECTOR, classes=_classes("new", "b"), bands=("green", "red", "nir"))
+    earlier, model, before, init = _start(tmp_path, DETECTOR, wanted)
+    mine, theirs = model.state_dict(), earlier.state_dict()
+    heads = "roi_heads.box_predictor.cls_score", "roi_heads.mask_predictor.mask_fcn_logits"
+    for name in (f"{head}.{kind}" for head in heads for kind in ("weight", "bias")):
+        assert torch.equal(mine[name][0], theirs[name][0])  # no object
+        assert torch.equal(mine[name][1], before[name][1])
+        assert torch.equal(mine[name][2], theirs[name][2])  # "b" was the second before, too
+    boxes = "roi_heads.box_predictor.bbox_pred.weight"
+    assert torch.equal(mine[boxes][8:], theirs[boxes][8:12])
+    assert torch.equal(mine[boxes][4:8], before[boxes][4:8])
+    assert (init.classes_kept, init.classes_dropped) == (("b",), ("a", "c"))
+    assert torch.equal(mine["backbone.body.conv1.weight"][:, 0], theirs["backbone.body.conv1.weight"][:, 1])
+    assert not init.weights.dropped + init.weights.fresh
+
+
+def test_a_detector_of_the_same_classes_is_kept_whole(tmp_path: Path) -> None:
+    _, _, _, init = _start(tmp_path, DETECTOR, DETECTOR)
+    assert not init.weights.remade + init.weights.dropped + init.weights.fresh
+
+
+def test_the_card_of_a_detector_tells_what_the_job_left_to_it(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "best.safetensors", DETECTOR.build(), DETECTOR)
+    _, card = load_checkpoint(tmp_path / "best.safetensors")
+    assert card.options["anchor_px"] == [32, 64, 128, 256, 512]
+    assert card.options["norm"] == "group"

@@ -37,7 +37,8 @@ class Subject:
     @property
     def batch_bytes(self) -> int:
         """What the batch takes, which is there in every step."""
-        return _size_bytes((self.batch.images, self.batch.valid, self.batch.labels), self.device)
+        maps = self.batch.maps.values()
+        return _size_bytes((self.batch.images, self.batch.valid, self.batch.labels, *maps), self.device)
 
     def runs(self, step: Step) -> Callable[[], None]:
         """Return what runs a step and all that a training does around it."""
@@ -77,8 +78,11 @@ def make_subject(
     shape = (section.batch, side_px, side_px)
     labels = torch.randint(num_classes, shape, generator=generator, dtype=torch.uint8)
     totals = task.count_terms(section.loss, labels, None)
-    batch = Batch(images, torch.ones(shape, dtype=torch.bool), labels, totals).to(device)
-    terms = task.make_loss_terms(section.loss, BandStatistics((0.0,) * num_bands, (1.0,) * num_bands), None)
+    statistics = BandStatistics((0.0,) * num_bands, (1.0,) * num_bands)
+    batch = Batch(images, torch.ones(shape, dtype=torch.bool), labels, totals)
+    # with all maps now: a training's batches come with them, and no step makes any
+    batch = task.complete(batch, model, section.loss, statistics).to(device)
+    terms = task.make_loss_terms(section.loss, statistics, None)
     twin = to_device(copy.deepcopy(model), device).train()
     optimizer = make_optimizer(
         twin, section.optimizer, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay

@@ -55,6 +55,8 @@ def blocks_halo_px(job: Job, in_channels: int) -> int:
     """Return the distance that blocks of different splits need: the model's halo; 0 where nothing asks for it."""
     if not job.data.images or job.data.split.by != "blocks" or job.data.split.gap_px is not None:
         return 0
+    if job.data.objects:  # a gap must be given, which is said where the blocks are shared out
+        return 0
     from outsize.measure.facts import halo_of
     from outsize.models import build_model
 
@@ -84,6 +86,7 @@ def _say(job: Job, checked: Checked, reporter: Reporter) -> None:
         "class_px": {split: counts.tolist() for split, counts in checked.class_px.items()},
         "problems": [vars(problem) for problem in checked.problems],
         "set_aside": [str(bad.path) for bad in checked.splits.set_aside],
+        **({} if checked.objects is None else {"objects": checked.objects.as_dict()}),
     }
     reporter.say("check", _table(job, checked) if reporter.style == "bar" else _summary(checked), **facts)
     say_set_aside(checked, reporter)
@@ -103,7 +106,8 @@ def say_set_aside(checked: Checked, reporter: Reporter) -> None:
 def _summary(checked: Checked) -> str:
     num = len({scene.image.path for _, scenes in checked.splits.items() for scene in scenes})
     num_fatal = sum(problem.fatal for problem in checked.problems)
-    return f"{num} images, {len(checked.splits.set_aside)} set aside, {num_fatal} problems"
+    objects = "" if checked.objects is None else f"\n{checked.objects.text}"
+    return f"{num} images, {len(checked.splits.set_aside)} set aside, {num_fatal} problems{objects}"
 
 
 def _table(job: Job, checked: Checked) -> str:
@@ -120,11 +124,7 @@ def _table(job: Job, checked: Checked) -> str:
         num = len(scenes)
         classes.add_column(f"{split} ({num} image{'' if num == 1 else 's'})", justify="right")
     for index, each in enumerate(job.data.classes):
-        shares = []
-        for counts in checked.class_px.values():
-            total = int(counts.sum())
-            shares.append(f"{counts[index] / total:.2%}" if total else "")
-        classes.add_row(escape(each.name), *shares)
+        classes.add_row(escape(each.name), *_cells(index, checked))
     bands = Table(box=box.SIMPLE_HEAD)
     for title in ("band", "mean", "std"):
         bands.add_column(title, justify="left" if title == "band" else "right")
@@ -138,3 +138,11 @@ def _table(job: Job, checked: Checked) -> str:
     with console.capture() as captured:
         console.print(classes, bands)
     return f"{_summary(checked)}\n{captured.get().rstrip()}"
+
+
+def _cells(index: int, checked: Checked) -> list[str]:
+    """Return what each split has of a class: its share of labelled pixels, or its objects."""
+    if checked.objects is not None:
+        return [f"{counts[index]:,}" for counts in checked.objects.of_class.values()]
+    totals = [(counts, int(counts.sum())) for counts in checked.class_px.values()]
+    return [f"{counts[index] / total:.2%}" if total else "" for counts, total in totals]

@@ -11,7 +11,7 @@ from outsize.commands.profiling import RealStep, real_step
 from outsize.errors import PlanError, TraceError
 from outsize.job import Job
 from outsize.plan.compiled import Compiled, blocks_to_compile
-from outsize.plan.plan import Compile
+from outsize.plan.plan import Compile, Fuse
 from outsize.plan.step import StepFacts
 from outsize.progress import Reporter
 
@@ -54,7 +54,7 @@ def try_compiled(
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             plain_s = _seconds(real_step(job, model, shape, device, bf16=bf16, fuse=where.fuse), device)
             for budget in _BUDGETS:
-                found.append(_tried(job, model, shape, device, Compile(paths, budget), plain_s, bf16=bf16))
+                found.append(_tried(job, model, shape, where, Compile(paths, budget), plain_s))
     except PlanError as error:  # a block that torch.compile cannot take: told, and the plan does without
         reporter.say("warning", f"warning: nothing is compiled: {error}")
         return ()
@@ -72,15 +72,17 @@ def _tried(
     job: Job,
     model: nn.Module,
     shape: tuple[int, int, int, int],
-    device: torch.device,
+    where: Situation,
     setting: Compile,
     plain_s: float,
-    *,
-    bf16: bool,
 ) -> Compiled:
     from outsize.measure.compiled import compiled_saved_bytes
 
-    step = real_step(job, model, shape, device, bf16=bf16, compiled=setting)
+    device = where.device
+    assert device is not None
+    # compiled blocks fuse their layers themselves, and cross-entropy lies outside of them
+    fuse = None if where.fuse is None else Fuse()
+    step = real_step(job, model, shape, device, bf16=where.bf16, compiled=setting, fuse=fuse)
     seconds = _seconds(step, device)
     num_px = shape[0] * shape[2] * shape[3]
     saved = compiled_saved_bytes(step.run, step.model, setting.paths, num_px=num_px)

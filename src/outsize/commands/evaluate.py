@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.evaluate_objects import evaluate_objects
 from outsize.commands.score_lines import class_lines, figure, outline_lines, published_lines, scene_lines
 from outsize.commands.scoring import Subject, files_of, open_split
 from outsize.job import Job, load_job
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 def evaluate(run_path: Path, *, split: str, reporter: Reporter, aoi: Path | None = None) -> dict[str, Any]:
     """Score the maps of one split and leave scores.json and pictures; returns the split's scores."""
     from outsize.data.scenes import label_table
+    from outsize.tasks import TASKS
 
     run = open_run(run_path)
     job = load_job(run.job)
+    if TASKS[job.task].decode is None:
+        return evaluate_objects(run, job, split, aoi, reporter)
     subjects = open_split(run, job, split, aoi, reporter)
     files = files_of(run, [each.scene for each in subjects])
     table = label_table([each.value for each in job.data.classes], job.data.ignore_value)

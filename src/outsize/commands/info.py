@@ -26,21 +26,28 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
         card = read_json(card_path, "train")
         trained = card["trained"]
         facts["bands"] = ", ".join(name or "unnamed" for name in card["bands"])
-        facts["best weights"] = (
-            f"epoch {trained['epoch']}, validation mean IoU {trained['best_mean_iou']:.4f}"
-        )
+        facts["best weights"] = f"epoch {trained['epoch']}, validation {_score(trained, 'best_', '.4f')}"
     facts["training"] = _training(run)
     if run.plan.exists():
         plans = read_json(run.plan, "plan")
         facts |= {f"plan, {name}": "; ".join(plan["why"]) for name, plan in plans.items()}
     if run.scores.exists():
         scores = read_json(run.scores, "evaluate")
-        facts |= {f"scores, {name}": f"mean IoU {split['mean_iou']}" for name, split in scores.items()}
+        facts |= {f"scores, {name}": _score(split) for name, split in scores.items()}
     maps = sorted(run.predictions.glob("*.tif")) if run.predictions.is_dir() else []
     facts["maps"] = ", ".join(path.name for path in maps) or "none yet"
     width = max(len(name) for name in facts)
     reporter.say("info", "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items()), **facts)
     return facts
+
+
+def _score(figures: dict[str, Any], prefix: str = "", form: str = "") -> str:
+    """Say the one score that tells most: of the tasks there are, the first that is there."""
+    names = {"mean_iou": "mean IoU", "mask_ap50": "mask AP50"}
+    if isinstance(figures.get("mask"), dict):
+        figures = {"mask_ap50": figures["mask"]["ap50"]}
+    found = next((key for key in names if figures.get(prefix + key) is not None), None)
+    return "none" if found is None else f"{names[found]} {figures[prefix + found]:{form}}"
 
 
 def _training(run: RunFolder) -> str:

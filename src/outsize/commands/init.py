@@ -19,11 +19,17 @@ _COLOURS = ("#b8b08d", "#d1495b", "#3474c2", "#266e38", "#decb6e", "#7a4fa3", "#
 _TEXT = """\
 # Written by `outsize init` from a look at {folder}: {num}.
 # Lines to look at are marked CHECK. Every key: docs/job.md.
-task = "segment"
+task = "{task}"{task_note}
 seed = 0
 run = {run}
 
 {data}
+{model}
+[limits]
+# gpu_memory = "16GiB"
+"""
+
+_SEGMENT = """\
 [model]
 name = "unet"        # or e.g. "smp:Unet/resnet18"
 levels = 4
@@ -36,9 +42,18 @@ batch = 8
 lr = 1e-3
 # class_weights = "median"        # where some classes are rare
 # rare_share = 0.5
+"""
 
-[limits]
-# gpu_memory = "16GiB"
+_INSTANCES = """\
+[model]
+name = "maskrcnn"
+backbone = "resnet50"        # or "resnet101"
+
+[train]
+epochs = 20
+tile_px = 512
+batch = 2
+lr = 1e-3
 """
 
 _DATA = """\
@@ -52,7 +67,7 @@ bands = {bands}        # CHECK: names of the bands, in file order
 max_bad_share = 0.0        # share of corrupt images that may be set aside
 
 [data.split]
-by = "{split}"        # {split_note}
+by = "{split}"        # {split_note}{gap}
 val = 0.15
 test = 0.15
 
@@ -68,8 +83,13 @@ _SPLIT_NOTES = {
 }
 
 
-def init(folder: Path, *, out: Path | None, overwrite: bool, reporter: Reporter) -> Path:
-    """Write a job file for the images and labels in a folder; never over another one unless told to."""
+def init(
+    folder: Path, *, out: Path | None, overwrite: bool, reporter: Reporter, objects: bool = False
+) -> Path:
+    """Write a job file for the images and labels in a folder; never over another one unless told to.
+
+    Outlines are classes of pixels unless they shall be `objects`; labels that can only be objects are recognised.
+    """
     from outsize.data.guess import guess
 
     target = folder / "job.toml" if out is None else out
@@ -81,7 +101,7 @@ def init(folder: Path, *, out: Path | None, overwrite: bool, reporter: Reporter)
         raise DataError(
             explain(f"{folder} cannot be looked at", what, "a folder of images", "check the path")
         )
-    found = guess(folder)
+    found = guess(folder, objects=objects)
     write_text(target, _as_job(found, folder, target))
     kind = found.format if found.dataset else "pictures with masks" if found.is_picture else "scenes"
     is_split = found.dataset is not None and found.dataset.is_split
@@ -100,7 +120,12 @@ def init(folder: Path, *, out: Path | None, overwrite: bool, reporter: Reporter)
 def _as_job(found: Guess, folder: Path, target: Path) -> str:
     here, there = target.parent.resolve(), folder.resolve()
     root = there.relative_to(here).as_posix() if there.is_relative_to(here) else there.as_posix()
+    can_be_both = found.format == "coco" or bool(found.attribute or found.all_polygons)
+    note = "        # or each outline an object of its own: `outsize init --objects`"
     return _TEXT.format(
+        task="instances" if found.objects else "segment",
+        task_note=note if can_be_both and not found.objects else "",
+        model=_INSTANCES if found.objects else _SEGMENT,
         folder=" ".join(str(folder).split()),
         num=_images(found.num_images),
         run=_quoted(f"runs/{there.name}"),
@@ -110,14 +135,16 @@ def _as_job(found: Guess, folder: Path, target: Path) -> str:
 
 def _dataset(dataset: Dataset, root: str) -> str:
     """Write the section of a dataset that is known: only what does not follow from its format."""
-    lines = ["[data]", f'format = "{dataset.format}"        # as distributed: classes and colours are known']
-    if dataset.format == "coco" and dataset.class_map is None:
-        lines = ["[data]", 'format = "coco"        # outlines of one file for all pictures']
+    notes = {"masks": "a folder for each picture, a mask for each object"}
+    if dataset.class_map is None:
+        notes["coco"] = "outlines of one file for all pictures"
+    note = notes.get(dataset.format, "as distributed: classes and colours are known")
+    lines = ["[data]", f'format = "{dataset.format}"        # {note}']
     lines += [f"root = {_quoted(root)}"] if root != "." else []
     lines += [f"labels = {_quoted(dataset.labels)}"] if dataset.labels is not None else []
     if dataset.class_map is not None:
         lines.append(f"class_map = {_quoted(dataset.class_map)}        # {_CLASS_MAPS}")
-    elif dataset.format == "coco":
+    elif dataset.format == "coco" and not dataset.objects:
         lines.append(
             f"outside = {_quoted(dataset.class_names[0])}        # CHECK: or leave it out to ignore the rest"
         )
@@ -125,10 +152,12 @@ def _dataset(dataset: Dataset, root: str) -> str:
     if not dataset.is_split:
         note = _SPLIT_NOTES["scene"]
         lines += ["", "[data.split]", f'by = "scene"        # {note}', "val = 0.15", "test = 0.15"]
-    if dataset.format == "coco" and dataset.class_map is None:
+    if dataset.format in notes:
         lines += ["", "# CHECK: give the classes their colours."]
+        first = 1 if dataset.objects else 0
         lines += [
-            _class_table(number, (name, number, None)) for number, name in enumerate(dataset.class_names)
+            _class_table(number, (name, number, None))
+            for number, name in enumerate(dataset.class_names, start=first)
         ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -143,7 +172,9 @@ def _data(found: Guess, root: str) -> str:
         meaning.append(
             f"outside = {_quoted(found.outside)}        # CHECK: or leave it out to ignore the rest"
         )
-    notes = {"folders": "        # pictures, each with a mask", "scenes": "        # large rasters"}
+    mask = "a mask of ids of objects" if found.objects else "a mask"
+    notes = {"folders": f"        # pictures, each with {mask}", "scenes": "        # large rasters"}
+    gap = "\ngap_px = 64        # CHECK: distance of blocks; best the size of large objects"
     return _DATA.format(
         format=found.format,
         format_note=notes[found.format],
@@ -154,6 +185,7 @@ def _data(found: Guess, root: str) -> str:
         ignore=found.ignore_value,
         bands=json.dumps(list(found.bands), ensure_ascii=False),
         split=found.split_by,
+        gap=gap if found.objects and found.split_by == "blocks" else "",
         split_note=_SPLIT_NOTES[found.split_by],
         classes="\n".join(_class_table(number, each) for number, each in enumerate(found.classes)),
     )

@@ -38,6 +38,7 @@ class Situation:
     learnt: Learnt | None = None  # by a real step
     compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
     fuse: Fuse | None = None  # layers that are, where the job and the machine allow it
+    most_objects: int = 0  # in a training window, where labels are objects
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
@@ -99,6 +100,7 @@ def make_plans(
     """Plan training and prediction; prediction runs beside the optimizer's state, for validation needs it too."""
     from outsize.plan.choose import choose_predict, choose_train
     from outsize.plan.cost import summary
+    from outsize.tasks import limits_for
 
     task = train_task(job, model, num_bands, facts, where)
     step = task.step_of(task.batch, task.side_px)
@@ -109,15 +111,17 @@ def make_plans(
         besides_bytes = sum(each.size_bytes for each in states)
     else:  # neither the optimizer is there, nor are the weights that are counted
         besides_bytes = plan.offload.device_bytes - sum(task.weights.values())
-    return known, plan, choose_predict(known, job.limits, scene_px, resident_bytes=besides_bytes)
+    limits = limits_for(job.task, job.limits)
+    return known, plan, choose_predict(known, limits, scene_px, resident_bytes=besides_bytes)
 
 
-def facts_on(model: nn.Module, num_bands: int, where: Situation) -> Facts:
+def facts_on(model: nn.Module, num_bands: int, where: Situation, task: str = "segment") -> Facts:
     """Gather the facts of a model on a machine."""
-    from outsize.measure.facts import gather_facts
+    from outsize.tasks import facts_for
 
     clock = replace(where.clock, training=False)
-    facts = gather_facts(model, num_bands, where.machine, bf16=where.bf16, rates=clock.rates, op_s=clock.op_s)
+    times = {"rates": clock.rates, "op_s": clock.op_s}
+    facts = facts_for(task, model, num_bands, where.machine, bf16=where.bf16, **times)
     return replace(facts, learnt=where.learnt)
 
 
@@ -139,7 +143,8 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         blocks_of=step_of,
         compiled=where.compiled,
         fuse=where.fuse,
-        halo=facts.halo,
+        # a stride as long as the window: there is no smaller tile
+        halo=facts.halo if task.tiles_train else replace(facts.halo, stride_px=section.tile_px),
         across_samples=first_norm(model, OVER_SAMPLES),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
         # on a CPU all memory is the host's
@@ -181,7 +186,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
         weight_decay=section.weight_decay,
     )
 
-    loss = task.loss_on_shapes(section.loss)
+    loss = task.loss_on_shapes(section.loss, where.most_objects)
     fuse = where.fuse
     around = None if fuse is None else lambda model: fused_layers(model, fuse)()
 

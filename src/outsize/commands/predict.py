@@ -7,15 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.inputs import bands_of, open_inputs
 from outsize.commands.naming import naming
+from outsize.commands.predict_objects import predict_objects
 from outsize.commands.scoring import refuse_missed
 from outsize.errors import OutputError, explain
-from outsize.job import PredictSection, load_job
+from outsize.job import load_job
+from outsize.job_predict import PredictSection
 from outsize.progress import Reporter
 from outsize.runs import leaving_no_empty_folder, open_run
 from outsize.units import format_pixels, format_seconds
 
 if TYPE_CHECKING:
+    from outsize.infer.object_scene import ObjectProducts
     from outsize.infer.ready import Ready
     from outsize.infer.scene import Products
     from outsize.raster.aoi import AreaOfInterest
@@ -31,27 +35,31 @@ def predict(
     device_name: str,
     reporter: Reporter,
     aoi: Path | None = None,
+    stacks: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Predict scenes (by default those held back) with the best weights of a run, inside `aoi` only.
 
-    Returns what predict.json lists.
+    `stacks` are scenes of one file per band, as texts: red.tif,green.tif,nir.tif. Returns what predict.json lists.
     """
     from outsize.data.recall import recall_images
-    from outsize.data.scenes import open_image
     from outsize.infer.ledger import choose_names
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
+    from outsize.tasks import TASKS
 
     run = open_run(run_path)
     job = load_job(run.job, overrides)
-    infos = [open_image(path, job.data) for path in images or recall_images(run.split, "test")]
+    given = list(images) if images or stacks else recall_images(run.split, "test")
+    infos = open_inputs(given, stacks, job.data, bands_of(run) if stacks else ())
     areas = _lay_areas(aoi, infos, reporter)
     infos = [info for info in infos if info.path in areas]
     folder = out or run.predictions
     names = choose_names(folder, [info.path for info in infos])
-    products = [
-        replace(_products(folder / name, job.predict), inside=areas[info.path])
+    finds_objects = TASKS[job.task].decode is None
+    make: Any = _object_products if finds_objects else _products
+    products: list[Products | ObjectProducts] = [
+        replace(make(folder / name, job.predict), inside=areas[info.path])
         for name, info in zip(names, infos, strict=True)
     ]
     _refuse_overwriting(products, infos)
@@ -62,9 +70,15 @@ def predict(
         )
     for info in infos:  # refuse before the first scene is begun, not after hours
         make_prepare(ready.card.bands, info, ready.card.statistics)
+    scenes: Any = list(zip(infos, products, strict=True))
+    if finds_objects:
+        for info in infos:
+            _warn_resolution(ready, info, reporter)
+        with leaving_no_empty_folder(folder):
+            return predict_objects(run.path, ready, scenes, job.predict.objects, reporter)
     approximate = {} if ready.plan.exact else _approximation(ready, infos[0], reporter)
     with leaving_no_empty_folder(folder):
-        return _predict(run.path, ready, list(zip(infos, products, strict=True)), approximate, reporter)
+        return _predict(run.path, ready, scenes, approximate, reporter)
 
 
 def _predict(
@@ -131,7 +145,13 @@ def _products(path: Path, section: PredictSection) -> Products:
     )
 
 
-def _refuse_overwriting(products: Sequence[Products], infos: Sequence[SceneInfo]) -> None:
+def _object_products(path: Path, section: PredictSection) -> ObjectProducts:
+    from outsize.infer.object_scene import ObjectProducts
+
+    return ObjectProducts(path, section.objects)
+
+
+def _refuse_overwriting(products: Sequence[Products | ObjectProducts], infos: Sequence[SceneInfo]) -> None:
     """Refuse a map that would take the place of a scene, or of another scene's map."""
     taken = {info.path.resolve(): info.path for info in infos}
     for info, each in zip(infos, products, strict=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.data.check import Checked
+    from outsize.data.scenes import LabelledScene
     from outsize.data.split import Splits
     from outsize.train.checkpoint import Card
     from outsize.train.init import Init
@@ -86,8 +87,9 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
     for phase in job.train.all_phases():
         check_trainable(model, phase.trainable)
         check_output(model, phase.output)
+    where = replace(where, most_objects=_most_objects(job, survey.scenes.values()))
     where = taught(job, model, len(bands), where, reporter)
-    facts = facts_on(model, len(bands), where)
+    facts = facts_on(model, len(bands), where, job.task)
     splits = make_splits(survey, job.data, seed=job.seed, halo_px=facts.halo.largest_px)
     for scene in (*splits.train, *splits.val):
         band_order(bands, scene.image)  # refuses other bands
@@ -131,12 +133,28 @@ def _build(
     for note in notes:
         reporter.say("weights", note)
     if job.train.init is None or not starting:
+        if starting and options.get("norm") == "frozen" and options.get("weights", "none") == "none":
+            text = (
+                "warning: frozen norms of a model without weights to start from norm nothing: set model.norm"
+            )
+            reporter.say("warning", f"{text}, model.weights or train.init")
         return model, None
     source = open_run(Path(job.train.init)).best
     init = start_from(source, model, name=name, options=options, bands=bands, classes=classes)
     for line in init.lines:
         reporter.say("init", line)
     return model, init
+
+
+def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:
+    """Return the most objects that a training window may show; 0 where labels are classes of pixels."""
+    from outsize.data.augment import MAX_SCALE
+    from outsize.data.instances_count import most_in_window
+
+    if not job.data.objects:
+        return 0
+    largest = MAX_SCALE if "scale" in job.train.augment else 1
+    return most_in_window(scenes, int(job.train.tile_px * largest))
 
 
 def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:

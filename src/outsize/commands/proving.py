@@ -16,7 +16,7 @@ from outsize.runs import RunFolder, read_json
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
     from outsize.data.batch import Batch
     from outsize.measure.apart import Outcome
@@ -328,14 +328,16 @@ def _twin(model: nn.Module, device: torch.device, *, draws_anew: bool) -> nn.Mod
     """
     import copy
 
+    import torch
+
     from outsize.measure.across import OVER_PIXELS, norms_over
 
     twin = copy.deepcopy(model).to(device).double().train(not draws_anew)
     for _, norm in norms_over(twin, OVER_PIXELS):
         norm.train()
 
-    def widen(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(each.double() for each in given)
+    def widen(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(each.double() if isinstance(each, torch.Tensor) else each for each in given)
 
     twin.register_forward_pre_hook(widen)
     return twin

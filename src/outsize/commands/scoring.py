@@ -71,7 +71,30 @@ def files_of(run: RunFolder, scenes: Sequence[LabelledScene]) -> list[MapFiles]:
             remedy = f"run `outsize predict {run.path} {path}` first"
             found = f"none in {run.predictions}"
             raise RunError(explain(f"no map of {path.name}", found, "a predicted scene", remedy))
+        if "objects" in entry:
+            need, remedy = (
+                "classes of pixels",
+                "compare the figures of `outsize evaluate` of each run instead",
+            )
+            raise RunError(explain(f"{path.name} has no map to compare", "objects", need, remedy))
         files.append(MapFiles(classes, _beside(run, entry["confidence"]) if "confidence" in entry else None))
+    return files
+
+
+def results_of(run: RunFolder, scenes: Sequence[LabelledScene]) -> list[tuple[Path, float]]:
+    """Return the file of each scene's objects and the score that those on the map have at least."""
+    from outsize.infer.ledger import read_ledger
+
+    ledger, files = read_ledger(run.predictions), []
+    for scene in scenes:
+        path = scene.image.path
+        entry = ledger.get(str(path.resolve()))
+        results = _beside(run, entry["objects"]) if entry and "objects" in entry else None
+        if entry is None or results is None:
+            remedy = f"run `outsize predict {run.path} {path}` first"
+            found = f"none in {run.predictions}"
+            raise RunError(explain(f"no objects of {path.name}", found, "a predicted scene", remedy))
+        files.append((results, float(entry["min_score"])))
     return files
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from outsize.commands.hosting import host_has_room, place, what_moved
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
+from outsize.commands.validating import log_and_say, validate
 from outsize.errors import RunError, explain
 from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan, plan_from_dict
-from outsize.progress import Bar, Reporter
+from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, output_errors, read_json, write_text
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def train(
     """Train as a job says; `mode` is "new", "resume" or "overwrite"."""
     from outsize.commands.preparing import prepare
     from outsize.measure.machine import pick_device
+    from outsize.measure.usage import watching, write_usage
+    from outsize.tasks import TASKS
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
 
@@ -65,10 +68,14 @@ def train(
     if state is not None:
         reporter.say("resume", f"resuming at step {state[1]['total_steps']}", step=state[1]["total_steps"])
     place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
-    with closing(lessons.windows):
+    with closing(lessons.windows), watching(prepared.device) as usage:
         position = _fit(job, run, prepared, lessons, state, reporter)
+        num_steps = position.total_steps - (state[1]["total_steps"] if state else 0)
+        summary = usage.summary(num_steps * job.train.batch, images_at_once=job.train.batch)
+    write_usage(run.path, "train", summary)
     early = " (stopped early)" if position.stopped else ""
-    text = f"trained {position.total_steps} steps{early}, best mean IoU {position.best_score:.4f}: {run.best}"
+    score = f"best {TASKS[job.task].score_name} {position.best_score:.4f}"
+    text = f"trained {position.total_steps} steps{early}, {score}: {run.best}"
     reporter.say("trained", text, steps=position.total_steps, best=position.best_score, run=str(run.path))
     return run
 
@@ -165,13 +172,13 @@ def _fit(
         hooks = Hooks(
             batches=feed.batches,
             validate=lambda model: {
-                **_validate(prepared, model),
+                **validate(job.task, prepared, model),
                 "mix": seen.as_dict(),
                 **what_moved(meter, reporter),
             },
-            log=partial(_log, log, bar, reporter),
+            log=partial(log_and_say, job.task, log, bar, reporter),
             save_state=lambda tensors, where: save_state(run.state, prepared.model, in_full(tensors), where),
-            save_epoch=partial(_save_epoch, run, prepared),
+            save_epoch=partial(_save_epoch, run, prepared, task.score),
         )
         with _shortage_told():
             held = None if state is None else (as_held(prepared.model, state[0]), state[1])
@@ -196,6 +203,7 @@ def _batch_maker(job: Job, prepared: Prepared, lessons: _Lessons, recipe: Recipe
         num_classes=len(card.classes),
         batch=job.train.batch,
         make_maps=map_maker(maps, card.dtype, card.statistics),
+        seed=job.seed,
     )
 
 
@@ -304,6 +312,7 @@ def _say_classes(
 
 
 def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
+    from outsize.tasks import TASKS
     from outsize.train.loop import Recipe
     from outsize.train.phases import Schedule, TrainPhase
 
@@ -329,47 +338,16 @@ def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
         steps_per_epoch=max(1, num_samples // section.batch),
         seed=job.seed,
         early_stop_epochs=section.early_stop_epochs,
+        score=TASKS[job.task].score,
         checkpoint_steps=section.checkpoint_steps,
     )
 
 
-def _validate(prepared: Prepared, model: Any) -> Mapping[str, Any]:
-    from outsize.infer.ready import stream_settings
-    from outsize.infer.validate import count_scenes
-    from outsize.metrics.confusion import Scores
-
-    names = tuple(each.name for each in prepared.card.classes)
-    assert prepared.predict_plan.tiles is not None
-    counts = count_scenes(
-        model,
-        prepared.splits.val or prepared.splits.train,
-        prepared.table,
-        bands=prepared.card.bands,
-        statistics=prepared.card.statistics,
-        num_classes=len(names),
-        tiling=prepared.predict_plan.tiles,
-        settings=stream_settings(prepared.predict_plan, prepared.device, prepared.where.bf16),
-    )
-    scores = Scores(names, counts).as_dict()
-    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"]}
-
-
-def _log(log: Any, bar: Bar, reporter: Reporter, record: Mapping[str, Any]) -> None:
-    log.line(record)
-    if record["kind"] == "step":
-        if record["step"] % 10 == 0:
-            bar.advance(0, loss=float(sum(record["terms"].values())))
-        bar.advance()
-    else:
-        text = f"epoch {record['epoch']}: validation mean IoU {record['mean_iou']:.4f}"
-        reporter.say("epoch", text, epoch=record["epoch"], mean_iou=record["mean_iou"])
-
-
-def _save_epoch(run: RunFolder, prepared: Prepared, position: Position, best: bool) -> None:
+def _save_epoch(run: RunFolder, prepared: Prepared, score: str, position: Position, best: bool) -> None:
     from outsize.train.checkpoint import save_checkpoint
 
     trained = {"phase": position.phase, "epoch": position.total_epochs, "step": position.total_steps}
-    card = replace(prepared.card, trained={**trained, "best_mean_iou": position.best_score})
+    card = replace(prepared.card, trained={**trained, f"best_{score}": position.best_score})
     if best:
         save_checkpoint(run.best, prepared.model, card)
     save_checkpoint(run.last, prepared.model, card)

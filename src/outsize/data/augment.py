@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outsize.data import objects as shapes
 from outsize.data.colours import blur, draw_recolouring, draw_sigma_px, recolour
 from outsize.data.sample import Sample
 from outsize.data.statistics import BandStatistics
@@ -25,13 +26,18 @@ FLOAT_NAMES = frozenset({"scale", "noise"})
 
 def flip(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
     """Mirror left-right or not."""
-    return _each(sample, lambda array: array[..., ::-1]) if rng.random() < 0.5 else sample
+    if rng.random() >= 0.5:
+        return sample
+    mirrored = shapes.flip(sample.objects, sample.labels.shape[1])
+    return replace(_each(sample, lambda array: array[..., ::-1]), objects=mirrored)
 
 
 def turn(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
     """Turn by 0, 1, 2 or 3 quarters."""
     quarters = int(rng.integers(4))
-    return _each(sample, lambda array: np.rot90(array, quarters, axes=(-2, -1)))
+    height, width = sample.labels.shape
+    turned = shapes.turn(sample.objects, height, width, quarters)
+    return replace(_each(sample, lambda array: np.rot90(array, quarters, axes=(-2, -1))), objects=turned)
 
 
 def noise(sample: Sample, rng: np.random.Generator, statistics: BandStatistics) -> Sample:
@@ -104,12 +110,13 @@ def resize(sample: Sample, side_px: int) -> Sample:
     centres = (np.arange(side_px) + 0.5) * (height / side_px)
     nearest = centres.astype(np.intp)
     labels, valid = (array[nearest][:, nearest] for array in (sample.labels, sample.valid))
+    objects = shapes.scale(sample.objects, sample.labels.shape, (side_px, side_px))
     if sample.valid.all():
-        return Sample(_bilinear(sample.image, centres), valid, labels)
+        return Sample(_bilinear(sample.image, centres), valid, labels, objects)
     weights = sample.valid.astype(np.float32)
     # a pixel whose nearest one is valid has a weight of at least 1/4
     image = _bilinear(sample.image * weights, centres) / np.maximum(_bilinear(weights, centres), 0.25)
-    return Sample(image, valid, labels)
+    return Sample(image, valid, labels, objects)
 
 
 def _bilinear(array: NDArray[np.float32], centres: NDArray[np.float64]) -> NDArray[np.float32]:

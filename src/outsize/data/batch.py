@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outsize.data.objects import Object
 from outsize.data.sample import Sample
 
 MakeMaps = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]  # images, valid, labels -> maps by name
@@ -28,6 +29,8 @@ class Batch:
     labels: Tensor  # sample, row, column; uint8
     totals: Mapping[str, float]
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # made of these: sample, row, column; bytes
+    objects: tuple[tuple[Object, ...], ...] = ()  # of each sample; (): the task knows none
+    keys: tuple[int, ...] = ()  # of each sample: what is drawn for it depends on this alone; (): 0 for all
 
     def to(self, device: torch.device) -> Batch:
         """Copy the tensors to a device."""
@@ -39,7 +42,8 @@ class Batch:
 
     def part(self, samples: slice) -> Batch:
         """Return some of the samples under the totals of the whole."""
-        return self.each(lambda tensor: tensor[samples])
+        some = self.each(lambda tensor: tensor[samples])
+        return replace(some, objects=self.objects[samples], keys=self.keys[samples])
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """Change every tensor in the same way."""
@@ -56,6 +60,7 @@ def collate(
     samples: Sequence[Sample],
     count_terms: Callable[[Tensor, Mapping[str, Tensor]], Mapping[str, float]],
     make_maps: MakeMaps | None = None,
+    keys: Sequence[int] = (),
 ) -> Batch:
     """Stack samples; `count_terms` turns labels and maps into the totals of the step."""
     images, valid, labels = (
@@ -63,7 +68,8 @@ def collate(
         for arrays in zip(*((each.image, each.valid, each.labels) for each in samples), strict=True)
     )
     maps = {} if make_maps is None else make_maps(images, valid, labels)
-    return Batch(images, valid, labels, count_terms(labels, maps), maps)
+    objects = tuple(each.objects for each in samples)
+    return Batch(images, valid, labels, count_terms(labels, maps), maps, objects, tuple(keys))
 
 
 def reduced(labels: Tensor, stride: int) -> Tensor:

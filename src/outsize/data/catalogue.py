@@ -12,12 +12,13 @@ from outsize.data.bands import in_order, own_bands
 from outsize.data.camvid import find_camvid
 from outsize.data.cityscapes import find_cityscapes
 from outsize.data.coco import find_coco
+from outsize.data.instances_masks import find_masks
 from outsize.data.layout import Layout, refuse_keys
 from outsize.data.loader import prefetch, prefetch_in_processes
 from outsize.data.patterns import find_patterns
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.data.split import BadFile, Splits, check_split, share_blocks
-from outsize.errors import DataError, OutsizeError, UnsafeFileError, explain
+from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain
 from outsize.job import DataSection
 from outsize.raster.burn import is_vector
 from outsize.raster.picture import has_picture_name
@@ -29,6 +30,7 @@ FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
     "cityscapes": find_cityscapes,
     "camvid": find_camvid,
     "coco": find_coco,
+    "masks": find_masks,
 }
 _NUM_THREADS = 2
 _AT_ONCE = 8  # images that are handed to a thread or process at once
@@ -136,6 +138,7 @@ def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -
     """Share out the images that opened, and refuse a split that leaks or leaves nothing."""
     gap_px = halo_px if data.split.gap_px is None else data.split.gap_px
     if data.images and data.split.by == "blocks":
+        _refuse_no_gap(data)
         shared = share_blocks(list(survey.scenes.values()), data.split, seed=seed, gap_px=gap_px)
     else:
         shared = {
@@ -150,6 +153,16 @@ def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -
             raise DataError(explain(f"nothing is left for {split}", found, need, remedy))
     check_split(splits, gap_px)
     return splits
+
+
+def _refuse_no_gap(data: DataSection) -> None:
+    """Refuse to guess how far apart blocks must be for a model that finds objects: it has no exact halo."""
+    if data.objects and data.split.gap_px is None:
+        need, remedy = (
+            "the distance of blocks of different splits",
+            "set it, e.g. to the size of large objects",
+        )
+        raise JobError(explain("data.split.gap_px is missing", "blocks of objects", need, remedy))
 
 
 def refuse_too_many(bad: Sequence[BadFile], num_images: int, max_share: float) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outsize.data.catalogue import OpenScene, Survey, look_around, refuse_too_many
 from outsize.data.folders import pair_of
+from outsize.data.instances_count import ObjectCounts, count_objects
 from outsize.data.loader import prefetch
 from outsize.data.problems import Problem, find_problems
 from outsize.data.scenes import LabelledScene, label_table, stack_files
@@ -38,6 +39,7 @@ class Checked:
     class_px: dict[str, NDArray[np.int64]]  # of each split: labelled pixels of each class
     blocks: dict[Path, NDArray[np.int64]]  # of each image: labelled pixels (row and column of blocks, class)
     problems: tuple[Problem, ...]
+    objects: ObjectCounts | None = None  # where the labels are objects
 
 
 def open_and_count(
@@ -53,7 +55,7 @@ def open_and_count(
         path: Path, mask: Path | None, split: str, open_scene: OpenScene
     ) -> tuple[LabelledScene, Tally | None]:
         num_classes = len(data.classes)
-        is_plain = data.format != "scenes" and data.shrink == 1
+        is_plain = data.format != "scenes" and data.shrink == 1 and not data.objects
         if is_plain and mask is not None and all(map(has_picture_name, (path, mask))):
             # a file that does not open is opened again below, where it is looked at for the reason
             with suppress(DataError), Picture(path) as image, Picture(mask) as labels:
@@ -158,6 +160,7 @@ def save(path: Path, data: DataSection, splits: Splits, checked: Checked) -> Non
         if checked.statistics is None
         else {"mean": checked.statistics.mean, "std": checked.statistics.std},
         "class_px": {split: counts.tolist() for split, counts in checked.class_px.items()},
+        **({} if checked.objects is None else {"objects": checked.objects.as_dict()}),
         "problems": [vars(problem) for problem in checked.problems],
         "set_aside": [{"file": str(bad.path), "reason": bad.reason} for bad in checked.splits.set_aside],
     }
@@ -183,6 +186,7 @@ def _load(path: Path, key: str, splits: Splits) -> Checked | None:
             {split: np.array(counts, np.int64) for split, counts in tree["class_px"].items()},
             {Path(each["image"]): np.array(each["blocks"], np.int64) for each in tree["scenes"]},
             tuple(Problem(**each) for each in tree["problems"]),
+            ObjectCounts(**tree["objects"]) if "objects" in tree else None,
         )
     except (OSError, ValueError, KeyError, TypeError):  # not there, or of another make: counted anew
         return None
@@ -217,7 +221,11 @@ def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, Tally]) ->
                 ]
     problems += [Problem("incomplete", "", note, fatal=False) for note in splits.notes]
     blocks = {path: tally.blocks for path, tally in good.items()}
-    return Checked(kept, _statistics(good.values()), class_px, blocks, tuple(problems))
+    objects = count_objects(kept, len(names)) if data.objects else None
+    if objects is not None and objects.most == 1:
+        text = "no image has more than one object: labels seem to be classes of pixels, and do not tell objects apart"
+        problems.append(Problem("one object", objects.most_in, text, fatal=False))
+    return Checked(kept, _statistics(good.values()), class_px, blocks, tuple(problems), objects)
 
 
 def _statistics(tallies: Iterable[Tally]) -> BandStatistics | None:
@@ -245,6 +253,7 @@ def _key(data: DataSection, splits: Splits) -> str:
         for scene in scenes:
             files = stack_files(scene.image.path, data).values() if data.stack else (scene.image.path,)
             about.append((split, [_stamp(file) for file in (*files, scene.labels.path)], scene.areas))
+            about += [] if scene.objects is None else [_stamp(scene.objects)]
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 

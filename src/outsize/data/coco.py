@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from outsize.data.coco_file import CocoFile, CocoPicture, read_coco
 from outsize.data.coco_masks import burn_classes
 from outsize.data.folders import pair
+from outsize.data.instances_coco import Entry, fitting, open_outlined
 from outsize.data.layout import Layout, listed, share_pictures
 from outsize.data.made import digest, made_labels
 from outsize.data.scenes import LabelledScene
@@ -25,23 +25,14 @@ from outsize.errors import DataError, JobError, UnsafeFileError, explain
 from outsize.job import DataSection
 from outsize.known.tables import BACKGROUND, class_map
 from outsize.raster.burn import value_named
-from outsize.raster.picture import Picture, upright
-from outsize.raster.scene import describe_picture
+from outsize.raster.picture import upright
 
 _NUM_PROBED = 200  # pictures by which the folder of all is found
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A picture of a COCO file, and the file."""
-
-    picture: CocoPicture
-    source: Path
-
-
 def find_coco(data: DataSection, seed: int) -> Layout:
     """Find the pictures of one COCO file, or of one for each split; say which are missing and how to get them."""
-    root, entries = Path(data.root), dict[Path, _Entry]()
+    root, entries = Path(data.root), dict[Path, Entry]()
     named = {split: getattr(data, split) for split in SPLITS}
     files = {split: [Path(name) for name in names] for split, names in named.items()}
     if not any(named.values()):
@@ -55,7 +46,7 @@ def find_coco(data: DataSection, seed: int) -> Layout:
             coco = read_coco(path)
             values |= category_values(coco, data)
             found, missing = _find_pictures(coco, root, data.allow_references)
-            entries |= {place: _Entry(picture, path) for place, picture in found.items()}
+            entries |= {place: Entry(picture, path) for place, picture in found.items()}
             held |= dict.fromkeys(found)
             if missing:
                 faults.append(_missing(coco, root, missing))
@@ -68,6 +59,8 @@ def find_coco(data: DataSection, seed: int) -> Layout:
     )
 
     def open_scene(path: Path, cache: Path) -> LabelledScene:
+        if data.objects:
+            return open_outlined(path, entries[path], data, cache, values)
         return _open(path, entries[path], cache, values, (outside, data.ignore_value[0]))
 
     return Layout(shared, open_scene, faults=tuple(faults))
@@ -81,6 +74,8 @@ def category_values(coco: CocoFile, data: DataSection) -> dict[str, int]:
     found = {}
     for category in used:
         name = category if joined is None else joined.get(category.lower())
+        if name == BACKGROUND and data.objects and name not in values:
+            continue  # a class map that leaves them out
         if name == BACKGROUND and data.outside is not None:
             name = data.outside
         if name not in values:
@@ -151,18 +146,11 @@ def _missing(coco: CocoFile, root: Path, missing: list[str]) -> DataError:
 
 
 def _open(
-    path: Path, entry: _Entry, cache: Path, values: Mapping[str, int], fill: tuple[int, int]
+    path: Path, entry: Entry, cache: Path, values: Mapping[str, int], fill: tuple[int, int]
 ) -> LabelledScene:
     """Describe a picture with the mask burnt for it; `fill` are the values outside of objects, and to ignore."""
-    with Picture(path) as opened:
-        image, orientation = describe_picture(opened), opened.orientation
-    picture = entry.picture
-    size, upright_size = (picture.height, picture.width), (image.height, image.width)
-    as_stored = orientation >= 5 and size != upright_size and size[::-1] == upright_size
-    if size != upright_size and not as_stored:
-        remedy = "get the picture in the size that was annotated"
-        found, need = "{} x {} px".format(*upright_size), "{} x {} px, as the file says".format(*size)
-        raise DataError(explain(f"{path} does not fit its outlines in {entry.source}", found, need, remedy))
+    image, orientation, as_stored = fitting(path, entry)
+    picture, size = entry.picture, (entry.picture.height, entry.picture.width)
 
     def make() -> NDArray[np.uint8]:
         try:

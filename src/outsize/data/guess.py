@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,27 +40,33 @@ class Guess:
     outside: str | None = None
     is_picture: bool = False
     dataset: Dataset | None = None  # one with a layout of its own, whose other keys need not be said
+    objects: bool = False  # whether labels are learnt as objects one by one
 
 
-def guess(folder: Path) -> Guess:
-    """Look at a folder; refuse one in which no image has labels."""
-    dataset = recognise(folder)
+def guess(folder: Path, *, objects: bool = False) -> Guess:
+    """Look at a folder; refuse one in which no image has labels.
+
+    What can be learnt in two ways is classes of pixels, or else `objects`.
+    """
+    dataset = recognise(folder, objects=objects)
     if dataset is not None:
         return _from_dataset(dataset)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_hidden(path, folder)]
     rasters = [path for path in files if path.suffix.lower() in _IMAGES]
     vectors = [path for path in files if path.suffix.lower() in VECTOR_SUFFIXES]
     pairs, labels = _pair(folder, rasters)
-    if pairs:
-        return _from_rasters(folder, pairs, labels)
     images = [path for path in rasters if not _is_label_name(folder, path)]
     beside = [path for path in vectors if any(image.parent == path.parent for image in images)]
+    if pairs and not (objects and beside):  # a mask of classes does not tell objects apart, polygons do
+        return _from_rasters(folder, pairs, labels, objects)
     if images and beside:
-        return _from_polygons(folder, [each for each in images if each.parent == beside[0].parent], beside)
-    found = f"{len(rasters)} images and {len(vectors)} files of polygons"
+        here = [each for each in images if each.parent == beside[0].parent]
+        found = _from_polygons(folder, here, beside)
+        return replace(found, objects=True, outside=None, classes=found.classes[1:]) if objects else found
+    what = f"{len(rasters)} images and {len(vectors)} files of polygons"
     need = "images with labels: NAME_labels.tif or polygons beside, or folders images/ and labels/"
     raise DataError(
-        explain(f"no image with labels in {folder}", found, need, "write data.labels of a job by hand")
+        explain(f"no image with labels in {folder}", what, need, "write data.labels of a job by hand")
     )
 
 
@@ -75,6 +81,7 @@ def _from_dataset(dataset: Dataset) -> Guess:
         num_images=dataset.num_images,
         is_picture=True,
         dataset=dataset,
+        objects=dataset.objects,
     )
 
 
@@ -124,29 +131,37 @@ def _templates(images: Sequence[Path], marked: Sequence[Path]) -> Iterable[str]:
             yield label.name  # mask.tif beside the one scene of its folder
 
 
-def _from_rasters(folder: Path, pairs: dict[Path, Path], labels: str) -> Guess:
+def _from_rasters(folder: Path, pairs: dict[Path, Path], labels: str, objects: bool) -> Guess:
     infos = [describe(path) for path in list(pairs)[:_MAX_READ]]
-    counts: Counter[int] = Counter()
-    for path in list(pairs.values())[:_MAX_READ]:
-        counts.update(_values_in(path))
+    per_file = [_values_in(path) for path in list(pairs.values())[:_MAX_READ]]
     ignore_value = 255
-    values = sorted(value for value in counts if value != ignore_value)
-    if len(values) > _MAX_CLASSES or any(value > 253 for value in values):
-        need, remedy = f"at most {_MAX_CLASSES} class numbers from 0 to 253", "save class numbers as labels"
+    values = sorted({value for found in per_file for value in found} - {ignore_value})
+    is_no_class = len(values) > _MAX_CLASSES or any(value > 253 for value in values)
+    # bytes of many values may be a soft mask, or a photo: more than bytes are there to number objects
+    is_wide = describe(next(iter(pairs.values())), ids=True).dtype != "uint8"
+    objects = objects or (is_no_class and is_wide and all(map(_are_ids, per_file)))
+    if is_no_class and not objects:
+        need, remedy = (
+            f"at most {_MAX_CLASSES} class numbers from 0 to 253",
+            "save class numbers, or where values number objects say --objects",
+        )
         raise DataError(
             explain(f"labels in {folder} seem to be no classes", f"{len(values)} values", need, remedy)
         )
     classes: list[tuple[str, int, str | None]] = [(f"class_{value}", value, None) for value in values]
+    if objects:
+        classes = [("object", 1, None)]
     is_picture = not infos[0].driver
     return Guess(
         format="folders" if is_picture else "scenes",
         images=_patterns(folder, list(pairs)),
         labels=labels,
-        classes=_two(classes),
+        classes=tuple(classes) if objects else _two(classes),
         bands=_bands(infos[0]),
         split_by=_split(folder, list(pairs), infos),
         num_images=len(pairs),
         is_picture=is_picture,
+        objects=objects,
     )
 
 
@@ -188,8 +203,13 @@ def _class_attribute(path: Path) -> tuple[str, Counter[str]] | None:
     return best
 
 
+def _are_ids(values: set[int]) -> bool:
+    """Say whether values number objects: as good as all numbers from 1 on."""
+    return not values - {0} or max(values) <= 2 * len(values)
+
+
 def _values_in(path: Path) -> set[int]:
-    info = describe(path)
+    info = describe(path, ids=True)
     if info.num_bands != 1:
         return set()
     with SceneReader(info) as reader:

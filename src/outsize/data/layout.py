@@ -11,6 +11,9 @@ from outsize.data.split import share_out
 from outsize.errors import JobError, OutsizeError, explain
 from outsize.job import DataSection
 
+CLASS_FORMATS = ("scenes", "folders", "cityscapes", "camvid", "coco")
+OBJECT_FORMATS = ("scenes", "folders", "coco", "masks")
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -26,11 +29,18 @@ class Layout:
 
 
 def refuse_keys(data: DataSection) -> None:
-    """Refuse keys that the format would pass over without a word."""
+    """Refuse keys that the format would pass over without a word, and formats that the labels are not for."""
+    wanted = OBJECT_FORMATS if data.objects else CLASS_FORMATS
+    if data.format not in wanted:
+        kind, task = ("objects", "segment") if data.objects else ("classes of pixels", "instances")
+        need, remedy = f"one of {', '.join(wanted)}", f'take another format, or task = "{task}"'
+        raise JobError(explain(f"data.format does not tell {kind}", repr(data.format), need, remedy))
     unused = ["class_map"] if data.format != "coco" else []
     if data.is_dataset:
         unused += ["images", "stack", "layer", "attribute", "all_polygons"]
         unused += ["train", "val", "test"] if data.format != "coco" else []
+    if data.objects:
+        unused += ["outside"]  # what is around objects is none of them, and no class
     for key in unused:
         if getattr(data, key):
             found, need = repr(getattr(data, key))[:80], "keys that the format reads"

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from outsize.data.folders import open_picture
+from outsize.data.instances_ids import open_objects
 from outsize.data.layout import Layout
 from outsize.data.scenes import LabelledScene, find_images, labels_path, open_scene, scene_name
 from outsize.data.split import SPLITS, share_out
@@ -31,7 +32,7 @@ def find_patterns(data: DataSection, seed: int) -> Layout:
 
 
 def _open(data: DataSection, path: Path, cache: Path) -> LabelledScene:
-    return _OPEN[data.format](path, data, cache)
+    return (open_objects if data.objects else _OPEN[data.format])(path, data, cache)
 
 
 def _own_labels(data: DataSection, path: Path) -> Path | None:

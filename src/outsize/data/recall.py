@@ -30,6 +30,7 @@ def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledSc
                 describe(entry["labels"], allow_references=data.allow_references), data.shrink, nearest=True
             ),
             tuple(Window(*area) for area in entry["areas"]),
+            Path(entry["objects"]) if "objects" in entry else None,
         )
         for entry in _entries(path, split)
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from outsize.data.camvid import find_folders
 from outsize.data.coco_file import CocoFile, read_coco
+from outsize.data.instances_masks import find_masked
 from outsize.data.layout import pictures_in
 from outsize.errors import DataError
 from outsize.known.tables import BACKGROUND, class_map, table
@@ -26,11 +27,26 @@ class Dataset:
     labels: str | None = None
     class_map: str | None = None
     is_split: bool = True  # whether the files say what is for training and what for validation
+    objects: bool = False  # whether its labels are learnt as objects one by one
 
 
-def recognise(folder: Path) -> Dataset | None:
-    """Return the dataset that lies in a folder, None where it is none of those that are known."""
-    return _cityscapes(folder) or _camvid(folder) or _coco(folder)
+def recognise(folder: Path, *, objects: bool = False) -> Dataset | None:
+    """Return the dataset that lies in a folder, None where it is none of those that are known.
+
+    Outlines of a COCO file can be learnt as classes of pixels, or as `objects`.
+    """
+    if objects:
+        return _masks(folder) or _coco(folder, objects=True)
+    return _cityscapes(folder) or _camvid(folder) or _coco(folder) or _masks(folder)
+
+
+def _masks(folder: Path) -> Dataset | None:
+    """Look for folders that hold a picture of their name with masks of objects."""
+    pictures, _, faults = find_masked(folder)
+    names = tuple(sorted({name for picture in pictures for name, _ in picture.masks}))
+    if not names or faults:
+        return None
+    return Dataset("masks", len(pictures), names, is_split=False, objects=True)
 
 
 def _cityscapes(folder: Path) -> Dataset | None:
@@ -52,7 +68,7 @@ def _camvid(folder: Path) -> Dataset | None:
     return Dataset("camvid", len(frames), names, is_split="train" in folders)
 
 
-def _coco(folder: Path) -> Dataset | None:
+def _coco(folder: Path, *, objects: bool = False) -> Dataset | None:
     """Look for one COCO file, in the folder or in one for annotations; several are for the user to choose from."""
     files = [
         path
@@ -65,8 +81,8 @@ def _coco(folder: Path) -> Dataset | None:
     labels = files[0].relative_to(folder).as_posix()
     chosen = "taco-10" if {each.lower() for each in coco.categories} <= set(class_map("taco-60")) else None
     found = _categories(coco) if chosen is None else sorted({*class_map(chosen).values()} - {BACKGROUND})
-    names = (BACKGROUND.lower(), *found)
-    return Dataset("coco", len(coco.pictures), names, labels, chosen, is_split=False)
+    names = tuple(found) if objects else (BACKGROUND.lower(), *found)
+    return Dataset("coco", len(coco.pictures), names, labels, chosen, is_split=False, objects=objects)
 
 
 def _categories(coco: CocoFile) -> list[str]:

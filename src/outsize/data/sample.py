@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.objects import Object
+
 IGNORE = 255  # class index of pixels that are neither learnt nor scored
 
 
@@ -18,3 +20,4 @@ class Sample:
     image: NDArray[Any]  # bands, height, width; dtype of the file
     valid: NDArray[np.bool_]  # height, width
     labels: NDArray[np.uint8]  # height, width
+    objects: tuple[Object, ...] = ()  # where the labels are objects; `labels` is then IGNORE around them

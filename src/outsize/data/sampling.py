@@ -49,7 +49,9 @@ class Places:
         +-----------------------------------+
     """
 
-    def __init__(self, scenes: Sequence[LabelledScene], index: BlockIndex | None = None) -> None:
+    def __init__(
+        self, scenes: Sequence[LabelledScene], index: BlockIndex | None = None, num_few: int = 1
+    ) -> None:
         self._areas = [(number, area) for number, scene in enumerate(scenes) for area in areas_of(scene)]
         self._ends = np.cumsum([area.num_px for _, area in self._areas], dtype=np.float64)
         self.num_px = int(self._ends[-1])
@@ -58,7 +60,7 @@ class Places:
         self._mixed = np.empty(0, np.int64)
         if index is not None:
             self._rare = [_weighted(index.num_px[:, each]) for each in rare_classes(index.num_px.sum(0))]
-            self._mixed = np.flatnonzero((index.num_px > 0).sum(1) > 1)
+            self._mixed = np.flatnonzero((index.num_px > 0).sum(1) > num_few)
 
     def anywhere(self, rng: np.random.Generator, side_px: int) -> Place:
         """Draw a window; every place in every area is equally likely."""
@@ -71,7 +73,7 @@ class Places:
         return self._at_block(rng, int(blocks[_pick(rng, ends)]), side_px)
 
     def at_mixed(self, rng: np.random.Generator, side_px: int) -> Place:
-        """Draw a window at a block of several classes; anywhere, where there is no such block."""
+        """Draw a window at a block of more than `num_few` classes; anywhere, where there is no such block."""
         if not self._mixed.size:
             return self.anywhere(rng, side_px)
         return self._at_block(rng, int(rng.choice(self._mixed)), side_px)

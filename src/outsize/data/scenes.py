@@ -32,6 +32,7 @@ class LabelledScene:
     image: SceneInfo
     labels: SceneInfo
     areas: tuple[Window, ...] = ()  # empty: all of it
+    objects: Path | None = None  # the file of its objects, where the labels are objects one by one
 
     def shrunk(self, shrink: int) -> LabelledScene:
         """Return the scene read at a part of its size."""
@@ -84,7 +85,7 @@ def open_scene(path: Path, data: DataSection, cache: Path) -> LabelledScene:
     source = labels_path(scene_name(path, data), data.labels)
     target = cache / f"{scene_name(path, data).stem}-{_digest(str(path.resolve()), 8)}.tif"
     if is_vector(source.name):
-        polygons = _polygons(source, data)
+        polygons = polygons_of(source, data)
         key = _key(source, image, str(polygons), str(data.ignore_value))
         if not is_made_of(target, key):
             burn_labels(polygons, image, target, ignore_value=data.ignore_value[0], key=key)
@@ -199,7 +200,7 @@ def _first(mask: NDArray[np.bool_], window: Window) -> str:
     return f"row {window.row + int(row)}, column {window.col + int(col)}"
 
 
-def _polygons(source: Path, data: DataSection) -> PolygonLabels:
+def polygons_of(source: Path, data: DataSection) -> PolygonLabels:
     """Say what polygons mean, from the keys of the job."""
     by_name = {each.name: each.value for each in data.classes}
     outside = None if data.outside is None else value_named(data.outside, "data.outside", by_name)

@@ -160,6 +160,7 @@ def write_split(path: Path, splits: Splits) -> None:
                 "image": str(scene.image.path),
                 "labels": str(scene.labels.path),
                 "areas": [[area.row, area.col, area.height, area.width] for area in scene.areas],
+                **({} if scene.objects is None else {"objects": str(scene.objects)}),
             }
             for scene in scenes
         ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.augment import FLOAT_NAMES, augment, draw_side, resize
 from outsize.data.blocks import BlockIndex, areas_of
+from outsize.data.instances_store import ObjectFiles
 from outsize.data.readers import LIMIT_BYTES, OpenScenes
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling import Mix, Place, Places
@@ -43,10 +45,13 @@ class TrainingWindows:
         # one dtype for all samples of a batch, whatever is drawn for each
         self._as_float = not FLOAT_NAMES.isdisjoint(augmentations)
         self._open = OpenScenes()
+        self._objects = ObjectFiles()
+        # classes in a window that says little: of pixels one; around objects there is none
+        self._num_few = 0 if any(scene.objects is not None for scene in self._scenes) else 1
         self._mix = mix or Mix()
         if self._mix.needs_index and index is None:
             raise ValueError("rare_share and empty_share need an index of the labels")
-        self._places = Places(self._scenes, index)
+        self._places = Places(self._scenes, index, self._num_few)
         # enough windows to cover the scenes once
         self.samples_per_cover = max(1, round(self._places.num_px / tile_px**2))
         self._keep_empty = self._share_kept()
@@ -55,9 +60,10 @@ class TrainingWindows:
         """Return sample `index` of `epoch`: a function of (seed, epoch, index), not of order or thread."""
         rng = np.random.default_rng((self._seed, epoch, index))
         at_rare = rng.random() < self._mix.rare_share
-        num_wanted = 1 if rng.random() < self._keep_empty else 2
+        num_wanted = self._num_few + (rng.random() >= self._keep_empty)
         for attempt in range(_MAX_TRIES):
-            place = self._draw(rng, at_rare, at_mixed=num_wanted == 2 and attempt >= _MAX_TRIES // 2)
+            at_mixed = num_wanted > self._num_few and attempt >= _MAX_TRIES // 2
+            place = self._draw(rng, at_rare, at_mixed=at_mixed)
             labels = self._read_labels(place)
             # the image is read only for labels that will do
             if num_classes(labels) >= num_wanted or attempt == _MAX_TRIES - 1:
@@ -74,14 +80,17 @@ class TrainingWindows:
 
     def _read_labels(self, place: Place) -> NDArray[np.uint8]:
         """Read the labels inside the areas of the split; also in those beside the one that was drawn."""
-        scene, window = self._scenes[place.scene], place.window
-        with self._open.lend(scene.labels) as reader:
-            labels = read_labels(reader, window, self._table)
-        inside = np.zeros(labels.shape, np.bool_)
-        for area in areas_of(scene):
-            inside[window.intersect(area).within(window).slices] = True
-        labels[~inside] = IGNORE
+        with self._open.lend(self._scenes[place.scene].labels) as reader:
+            labels = read_labels(reader, place.window, self._table)
+        labels[~self._inside(place)] = IGNORE
         return labels
+
+    def _inside(self, place: Place) -> NDArray[np.bool_]:
+        window = place.window
+        inside = np.zeros((window.height, window.width), np.bool_)
+        for area in areas_of(self._scenes[place.scene]):
+            inside[window.intersect(area).within(window).slices] = True
+        return inside
 
     def _read(self, place: Place, labels: NDArray[np.uint8]) -> Sample:
         info = self._scenes[place.scene].image
@@ -90,7 +99,18 @@ class TrainingWindows:
         valid = np.empty(labels.shape, np.bool_)
         with self._open.lend(info) as reader:
             reader.read_into(place.window, pixels, valid)
-        return Sample(pixels, valid, np.where(valid, labels, np.uint8(IGNORE)))
+        sample = Sample(pixels, valid, np.where(valid, labels, np.uint8(IGNORE)))
+        return sample if self._scenes[place.scene].objects is None else self._with_objects(sample, place)
+
+    def _with_objects(self, sample: Sample, place: Place) -> Sample:
+        """Add the objects of a window; what may not be learnt from is blanked out, lest it be taken for empty."""
+        scene = self._scenes[place.scene]
+        assert scene.objects is not None
+        objects, known = self._objects.in_window(
+            scene.objects, place.window, self._inside(place), scene.image.shrink
+        )
+        np.copyto(sample.image, 0, where=~known)
+        return replace(sample, valid=sample.valid & known, objects=objects)
 
     def _share_kept(self) -> float:
         """Return the share of windows with one class to keep, so that not more than `empty_share` remain."""
@@ -101,8 +121,9 @@ class TrainingWindows:
         for _ in range(_NUM_PROBES):
             place = self._draw(rng, rng.random() < self._mix.rare_share)
             found.append(num_classes(self._read_labels(place)))
-        num_one, num_labelled = found.count(1), _NUM_PROBES - found.count(0)
-        return min(1.0, self._mix.empty_share * num_labelled / num_one) if num_one else 1.0
+        few = self._num_few
+        num_few, num_useful = found.count(few), sum(num >= few for num in found)
+        return min(1.0, self._mix.empty_share * num_useful / num_few) if num_few else 1.0
 
     def share_memory(self, num_processes: int) -> None:
         """Hold so much less of decoded pictures that as many copies of this hold no more than one would."""

@@ -12,11 +12,14 @@ from torch import nn
 from outsize.data.scenes import open_image
 from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, OutputError, explain
+from outsize.infer.object_scene import ObjectProducts, finder_of, predict_objects
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
 from outsize.job import ClassSpec, LimitsSection, check_limits, load_job, parse_colour
+from outsize.job_predict import ObjectsSection
 from outsize.models import input_maps, num_inputs
 from outsize.progress import Reporter
+from outsize.raster.features import choose_driver
 from outsize.raster.read import SceneInfo, describe
 from outsize.runs import open_run
 from outsize.train.checkpoint import Card
@@ -48,7 +51,8 @@ def predict(
 ) -> dict[str, Any]:
     """Predict a scene into a Cloud-Optimized GeoTIFF and return what was done.
 
-    `model` is a run folder, or any module from (sample, band, row, column) to as many logits per pixel as there are
+    A run of task instances leaves a GeoPackage or GeoJSON of objects instead, and a COCO file beside it. `model` is a
+    run folder, or any module from (sample, band, row, column) to as many logits per pixel as there are
     classes; a module is fed (pixels - mean) / std with `statistics` = (mean, std) per band, or plain pixels. `limits`
     are the keys of a job's section of that name: gpu_memory, host_memory, tile_px, halo_px, allow_approximate. A module
     stays on the device it ran on, in the mode (training or evaluation) it was given in.
@@ -62,6 +66,8 @@ def predict(
         info = open_image(Path(scene), job.data)
         _refuse_overwriting(info, results)
         ready = load_ready(run.best, bounds, [info], device_name=device, precision=precision)
+        if ready.card.task == "instances":
+            return _predict_objects(ready, info, Path(target), job.predict.objects)
         return _predict(ready, info, *results)
     info = describe(scene)
     _refuse_overwriting(info, results)
@@ -99,6 +105,15 @@ def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None 
         weights_id=ready.weights_id,
         reporter=Reporter("quiet"),
     )
+    return {**done, "exact": ready.plan.exact}
+
+
+def _predict_objects(ready: Ready, info: SceneInfo, target: Path, section: ObjectsSection) -> dict[str, Any]:
+    choose_driver(target)  # refuses other kinds of files
+    wishes = {"vectors": target.suffix.removeprefix("."), "picture": False}
+    products = ObjectProducts(target.with_suffix(""), section.model_copy(update=wishes))
+    finder = finder_of(ready, section.min_score)
+    done = predict_objects(finder, ready.card, info, products, Reporter("quiet"))
     return {**done, "exact": ready.plan.exact}
 
 

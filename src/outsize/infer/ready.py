@@ -12,11 +12,11 @@ from torch import nn
 from outsize.data.loader import num_cores
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
-from outsize.measure.facts import gather_facts
 from outsize.measure.machine import look_at_machine, pick_device
 from outsize.plan.choose import choose_predict
 from outsize.plan.plan import Plan, Tiling
 from outsize.raster.read import SceneInfo
+from outsize.tasks import facts_for, limits_for
 from outsize.tiles.halo import Halo
 from outsize.train.checkpoint import Card, load_checkpoint, to_device
 
@@ -64,10 +64,10 @@ def make_ready(
     """Plan for a model and move it to its device."""
     device = pick_device(device_name)
     bf16 = wants_bf16(precision, device)
-    facts = gather_facts(model, len(card.bands), look_at_machine(device), bf16=bf16)
+    facts = facts_for(card.task, model, len(card.bands), look_at_machine(device), bf16=bf16)
     # the largest of either side: a long strip may have most pixels and yet the smaller windows
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
-    plan = choose_predict(facts, limits, largest_px)
+    plan = choose_predict(facts, limits_for(card.task, limits), largest_px)
     to_device(model, device).eval()
     return Ready(model, card, plan, facts.halo, stream_settings(plan, device, bf16), weights_id)
 

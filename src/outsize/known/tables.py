@@ -21,6 +21,19 @@ def table(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
 
 
+def for_task(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job with the keys of its data that the task decides."""
+    data = tree.get("data")
+    if not isinstance(data, Mapping):
+        return dict(tree)
+    if tree.get("task") != "instances":
+        if data.get("objects"):
+            need, remedy = "classes of pixels", 'leave it out, or set task = "instances"'
+            raise JobError(explain("data.objects is not for this task", "true", need, remedy))
+        return dict(tree)
+    return {**tree, "data": {**data, "objects": True}}
+
+
 def filled_in(data: object) -> object:
     """Return the data section of a job with the keys that its dataset decides; what the job says stays."""
     if not isinstance(data, Mapping):  # no section, or one that was checked before
@@ -39,7 +52,11 @@ def filled_in(data: object) -> object:
         keys = {"labels": "annotations.json", **keys}
         if "class_map" in data:
             classes = _classes(sorted({*class_map(str(data["class_map"])).values()} - {BACKGROUND}))
+            if data.get("objects"):  # what is around objects is none of them
+                return {"classes": classes[1:], **keys}
             return {"classes": classes, "outside": BACKGROUND.lower(), **keys}
+    if kind == "masks":
+        return {"labels": "", **keys}
     return keys
 
 

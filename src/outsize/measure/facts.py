@@ -32,9 +32,11 @@ def gather_facts(
     bf16: bool,
     rates: Rates | None = None,
     op_s: OpSeconds | None = None,
+    halo: Halo | None = None,
 ) -> Facts:
-    """Derive the halo of the model and count the memory and the time of windows on the machine."""
-    halo, in_channels = halo_of(model, num_bands), num_inputs(model, num_bands)
+    """Count the memory and the time of windows on the machine, and derive the halo of the model unless it is given."""
+    halo = halo or halo_of(model, num_bands)
+    in_channels = num_inputs(model, num_bands)
     kind: Literal["cpu", "cuda"] = "cpu" if machine.device == "cpu" else "cuda"
     sides_px = [-(-side_px // halo.stride_px) * halo.stride_px for side_px in _SIDES_PX]
     small, large = (

@@ -9,6 +9,7 @@ import torch
 
 from outsize.data.loader import num_cores
 from outsize.errors import JobError, explain
+from outsize.measure.host import free_host_bytes
 from outsize.plan.facts import Machine
 
 
@@ -32,24 +33,10 @@ def pick_device(name: str) -> torch.device:
 
 def look_at_machine(device: torch.device) -> Machine:
     """Return name, memory and cores of the device and its host."""
-    host = psutil.virtual_memory()
-    free_bytes = min(host.available, _cgroup_free_bytes())
+    free_bytes = free_host_bytes()
     if device.type == "cuda":
         gpu_free_bytes, gpu_bytes = torch.cuda.mem_get_info(device)
         name = torch.cuda.get_device_name(device)
         return Machine(str(device), name, gpu_bytes, gpu_free_bytes, num_cores(), free_bytes)
-    return Machine(
-        "cpu", platform.processor() or platform.machine(), host.total, free_bytes, num_cores(), free_bytes
-    )
-
-
-def _cgroup_free_bytes() -> int:
-    """Return what a container's limit leaves, or a very large number where there is none."""
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit_file:  # noqa: PTH123
-            limit = limit_file.read().strip()
-        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as used_file:  # noqa: PTH123
-            used = used_file.read().strip()
-    except OSError:
-        return 1 << 62
-    return (1 << 62) if limit == "max" else max(0, int(limit) - int(used))
+    name, all_bytes = platform.processor() or platform.machine(), int(psutil.virtual_memory().total)
+    return Machine("cpu", name, all_bytes, free_bytes, num_cores(), free_bytes)

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from outsize.errors import OutsizeError, TraceError, explain
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import AnyNumber, as_on_cuda, ghost_of, mended
-from outsize.measure.where import Where
+from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import BLOCK_BYTES, Role, Saved, StepFacts, StepOp, Storage
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
@@ -103,7 +103,8 @@ def record(
         run()
     for tensor in _state(optimizer):
         log.know(tensor, "optimizer", born=-1)
-    return log.facts(where.called, training=training)
+    twins = any(isinstance(each, FakeTensor) for each in (*model.parameters(), *given))
+    return log.facts(where.called, training=training, twins=twins)
 
 
 def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
@@ -123,6 +124,8 @@ class _Life:
     born: int
     role: Role
     dies: int | None = None
+    let_go: int | None = None
+    num_holders: int = 1  # of its memory: itself, and twins that autograd keeps
 
 
 @dataclass
@@ -132,6 +135,7 @@ class _Log:
     saved: list[Saved] = field(default_factory=list)
     ordinals: Counter[tuple[str, int]] = field(default_factory=Counter)
     known: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
+    unseen: bool = False  # operations that run now are our own
 
     def find(self, tensor: Tensor) -> int | None:
         """Return the number of a tensor's storage, if it was seen before."""
@@ -147,27 +151,50 @@ class _Log:
             self.lives[found].role = role
             return found
         storage, index = tensor.untyped_storage(), len(self.lives)
-        life, key = _Life(-(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES, born, role), id(storage)
+        self.lives.append(_Life(-(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES, born, role))
+        self._follow(storage, index, is_twin=False)
+        return index
+
+    def twin_of(self, tensor: Tensor, index: int) -> Tensor:
+        """Return a shape for autograd to keep in place of one: so it is seen when others let go of the storage."""
+        num_bytes = tensor.untyped_storage().nbytes()
+        if num_bytes % tensor.element_size() or tensor.is_conj() or tensor.is_neg():
+            return tensor
+        self.unseen = True
+        try:
+            flat = torch.empty(num_bytes // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
+            twin = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        finally:
+            self.unseen = False
+        self.lives[index].num_holders += 1
+        self._follow(twin.untyped_storage(), index, is_twin=True)
+        return twin
+
+    def _follow(self, storage: Any, index: int, *, is_twin: bool) -> None:
+        life, key = self.lives[index], id(storage)
 
         def die(_: object) -> None:
-            life.dies = len(self.ops)
+            life.num_holders -= 1
+            if not is_twin:
+                life.let_go = len(self.ops)
+            if not life.num_holders:
+                life.dies = len(self.ops)
             self.known.pop(key, None)
 
-        self.lives.append(life)
         self.known[key] = (weakref.ref(storage, die), index)
-        return index
 
     def seen(self, tensor: Tensor) -> int:
         """Return the number of a storage that is read; what nobody made or gave is an input from here on."""
         found = self.find(tensor)
         return self.know(tensor, "input", born=len(self.ops)) if found is None else found
 
-    def facts(self, modules: Iterable[str], *, training: bool) -> StepFacts:
+    def facts(self, modules: Iterable[str], *, training: bool, twins: bool) -> StepFacts:
         end = len(self.ops)
-        storages = [
-            Storage(index, life.size_bytes, life.born, end if life.dies is None else life.dies, life.role)
-            for index, life in enumerate(self.lives)
-        ]
+        storages = []
+        for index, life in enumerate(self.lives):
+            dies, let_go = (end if each is None else each for each in (life.dies, life.let_go))
+            lets_go = let_go if twins else None
+            storages.append(Storage(index, life.size_bytes, life.born, dies, life.role, lets_go))
         self.known.clear()  # no reference will call back any more
         return StepFacts(tuple(self.ops), tuple(storages), tuple(self.saved), training, tuple(modules))
 
@@ -183,6 +210,8 @@ class _Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._log.unseen:
+            return func(*args, **kwargs)
         read = _tensors((args, kwargs))
         inputs = tuple(dict.fromkeys(map(self._log.seen, read)))
         result = func(*args, **kwargs)
@@ -228,13 +257,13 @@ class _Watch(TorchDispatchMode):
 def _packing(log: _Log, where: Where) -> Callable[[Tensor], Tensor]:
     def pack(tensor: Tensor) -> Tensor:
         storage = log.seen(tensor)
-        if log.lives[storage].role == "weight":
+        if log.lives[storage].role == "weight" or is_parameter(tensor):
             return tensor
         here = where.here
         size_bytes = tensor.numel() * tensor.element_size()
         log.saved.append(Saved((*here, log.ordinals[here]), storage, size_bytes, len(log.ops)))
         log.ordinals[here] += 1
-        return tensor
+        return log.twin_of(tensor, storage) if isinstance(tensor, FakeTensor) else tensor
 
     return pack
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 
@@ -58,3 +58,11 @@ class Where:
     def _leave(self, module: nn.Module, _: Any, __: Any) -> None:
         if self._stack and id(module) in self._paths:
             self._stack.pop()
+
+
+def is_parameter(tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter of any module, or a view of one: what is saved of them has no name.
+
+    Asked of the tensor itself, for a module may run with others than it shows before: FSDP brings them for a while.
+    """
+    return isinstance(tensor if tensor._base is None else tensor._base, nn.Parameter)

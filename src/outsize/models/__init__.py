@@ -6,12 +6,15 @@ import difflib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from torch import nn
 
 from outsize.errors import ModelError, explain
 from outsize.models.erfnet import ERFNet
 from outsize.models.gscnn import GSCNN
+from outsize.models.maskrcnn import MaskRCNN
+from outsize.models.maskrcnn_start import start_maskrcnn
 from outsize.models.smp import PREFIX, build_smp
 from outsize.models.unet import UNet
 from outsize.models.wider_resnet import WiderResNet38
@@ -21,6 +24,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "wider_resnet38": WiderResNet38,
     "erfnet": ERFNet,
     "gscnn": GSCNN,
+    "maskrcnn": MaskRCNN,
 }
 
 
@@ -50,14 +54,22 @@ def build_with_notes(
         needed = f"one of {', '.join(sorted(MODELS))}, or {PREFIX}ARCHITECTURE/ENCODER"
         near = f"did you mean '{PREFIX}{name}'?" if "/" in name else _nearest(name, MODELS)
         raise ModelError(explain("unknown model", repr(name), needed, near))
-    known = [option for option in inspect.signature(builder).parameters if option not in _ALWAYS_GIVEN]
+    starts = builder is MaskRCNN and "weights" in options
+    weights = str(options.pop("weights")) if starts else "none"
+    named = getattr(builder, "option_names", None) or inspect.signature(builder).parameters
+    known = [option for option in named if option not in _ALWAYS_GIVEN]
     for option in options:
         if option not in known:
             needed = "one of " + ", ".join(known)
             raise ModelError(
                 explain(f"unknown option of model {name}", repr(option), needed, _nearest(option, known))
             )
-    return builder(num_classes=num_classes, in_channels=in_channels, **options), ()
+    build = partial(builder, **options)
+    model = build(num_classes=num_classes, in_channels=in_channels)
+    if not starts:
+        return model, ()
+    wider = partial(build, num_classes=num_classes + 1, in_channels=in_channels + 1)
+    return model, start_maskrcnn(model, weights, bands, wider)
 
 
 def input_maps(model: nn.Module) -> tuple[str, ...]:

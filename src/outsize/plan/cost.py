@@ -57,9 +57,19 @@ class StepCost:
     def let_go(self) -> dict[int, int]:
         """The operation before which forward lets go of each storage that nobody keeps for backward.
 
-        Not after its last use: who calls a module holds what it gives to it until the module returns, or longer.
-        And autocast holds its copies of weights until it ends, which is when backward begins.
+        As it was seen, or else an estimate: not after its last use, for who calls a module holds what it gives to it
+        until the module returns, or longer. And autocast holds its copies of weights until backward begins.
         """
+        return {**self._estimated, **self._seen}
+
+    @cached_property
+    def _seen(self) -> dict[int, int]:
+        return {each.index: each.let_go for each in self.facts.storages if each.let_go is not None}
+
+    @cached_property
+    def _estimated(self) -> dict[int, int]:
+        if len(self._seen) == len(self.facts.storages):
+            return {}
         forward = self.facts.ops[: self.turn]
         makers: dict[int, str] = {}
         found: dict[int, int] = {}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from outsize.plan.cost import StepCost
-from outsize.plan.plan import Plan, Rejected
+from outsize.plan.plan import Fuse, Plan, Rejected
 from outsize.plan.step import StepFacts
 from outsize.plan.times import OpSeconds
 from outsize.plan.ways import Part, Task, Way, compiled, offloading, plain, recomputing, ways
@@ -105,6 +105,7 @@ def _as_plan(
         why=why,
         rejected=rejected,
         step_s=way.step_s,
-        fuse=None if "compile" in way.settings else task.fuse,
+        # compiled blocks fuse their layers themselves, and cross-entropy lies outside of them
+        fuse=Fuse() if task.fuse is not None and "compile" in way.settings else task.fuse,
         **way.settings,
     )

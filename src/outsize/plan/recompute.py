@@ -76,8 +76,8 @@ def find_recipes(cost: StepCost, op_s: OpSeconds) -> list[Recipe]:
     large_bytes = _LARGE_SHARE * max((cost.by_index[each].size_bytes for each in keys), default=0)
     for storage, named in keys.items():
         back = cost.first_backward.get(storage)
-        if back is None or cost.by_index[storage].role != "activation":
-            continue
+        if back is None or cost.by_index[storage].role != "activation" or cost.let_go[storage] > cost.turn:
+            continue  # the last: somebody holds it in backward
         several: dict[tuple[StepOp, ...], Recipe] = {}
         is_large = cost.by_index[storage].size_bytes >= large_bytes
         for (num_dear, num_passes), share in product(_KINDS if is_large else _KINDS[:2], _LARGE_SHARES):

@@ -43,6 +43,8 @@ class Storage:
     born: int  # -1: it was there before the step
     dies: int  # the number of operations: it outlives the step
     role: Role
+    # the operation before which it would be gone if autograd kept nothing; None: not known, to be estimated
+    let_go: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,8 +74,8 @@ def _movable(cost: StepCost, first: Saved, packings: list[int]) -> Movable | Non
         return None  # nothing is packed after it
     if any(op.index >= first.packed for op in cost.writers.get(storage, ())):
         return None  # it is changed while its copy may be under way
-    if about.dies == len(cost.facts.ops) > cost.readers[storage][-1] + 1:
-        return None  # somebody holds it beyond backward
+    if about.dies == len(cost.facts.ops) > cost.readers[storage][-1] + 1 or cost.let_go[storage] > cost.turn:
+        return None  # somebody holds it in backward, or beyond
     need = cost.first_backward[storage]
     earliest = max(cost.let_go[storage], first.packed + 1)
     free = next((each for each in packings if each >= earliest), cost.turn)

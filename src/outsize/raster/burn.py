@@ -53,7 +53,7 @@ def burn_labels(
     import shapely
     from rasterio.features import rasterize
 
-    shapes, values = _read_polygons(labels, scene)
+    shapes, values = read_polygons(labels, scene)
     tree = shapely.STRtree(shapes)
     fill = ignore_value if labels.outside_value is None else labels.outside_value
 
@@ -121,7 +121,7 @@ def _refuse_no_vector(path: Path) -> None:
             raise UnsafeFileError(explain(f"{path} is refused", "an XML document", "polygons", remedy))
 
 
-def _read_polygons(labels: PolygonLabels, scene: SceneInfo) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def read_polygons(labels: PolygonLabels, scene: SceneInfo) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Read the polygons on the scene, in its coordinate system, each with its class value."""
     import pyogrio
     import shapely
@@ -141,7 +141,7 @@ def _read_polygons(labels: PolygonLabels, scene: SceneInfo) -> tuple[NDArray[Any
     _refuse_other_shapes(labels.path, shapes)
     if forward is not None:
         shapes = shapely.transform(shapes, lambda points: np.column_stack(forward(*points.T)))
-    on_scene = shapely.intersects(shapes, _outline(scene))
+    on_scene = shapely.intersects(shapes, outline_of(scene))
     if not on_scene.any() and (labels.outside_value is None or not _overlap(bounds, wide)):
         raise misses(labels.path, scene.path, f"no polygon on it, labels reach over {_short(bounds)}")
     shapes = shapes[on_scene]
@@ -157,7 +157,7 @@ def _transformer(path: Path, crs: str | None, scene: SceneInfo) -> tuple[Any, ND
     import pyproj
     import shapely
 
-    outline = shapely.get_coordinates(shapely.segmentize(_outline(scene), _step(scene)))
+    outline = shapely.get_coordinates(shapely.segmentize(outline_of(scene), _step(scene)))
     theirs, ours = crs, scene.georef.crs_wkt
     if (theirs is None) != (ours is None):
         which, remedy = (
@@ -177,7 +177,8 @@ def _transformer(path: Path, crs: str | None, scene: SceneInfo) -> tuple[Any, ND
     return back.transform, _bounds(np.column_stack(there.transform(*outline.T)))
 
 
-def _outline(scene: SceneInfo) -> Any:
+def outline_of(scene: SceneInfo) -> Any:
+    """Return the outline of a scene on the ground."""
     import shapely
 
     height, width = scene.height, scene.width

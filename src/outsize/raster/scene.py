@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from outsize.errors import DataError, explain
 from outsize.raster import picture, safety
 from outsize.raster.georef import NO_PLACE, GeoRef
+from outsize.raster.worldfile import find_place, find_projection, placed
 from outsize.tiles.window import Window
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 DTYPES = ("uint8", "uint16", "int16", "float32")
 """Pixel types that are read; others lose precision on the way to a network or hold no measurements."""
+
+_ID_DTYPES = ("uint8", "uint16", "int16", "int32", "uint32", "int64", "uint64")
 
 _MAX_ALPHA_VALUES = 32
 
@@ -63,8 +66,12 @@ class SceneInfo:
         return self.nodata is None and self.alpha_index is None and not self.has_mask
 
 
-def describe(path: Path | str, *, allow_references: bool = False, alpha_is_data: bool = False) -> SceneInfo:
+def describe(
+    path: Path | str, *, allow_references: bool = False, alpha_is_data: bool = False, ids: bool = False
+) -> SceneInfo:
     """Open a scene, check everything that can be checked without reading its pixels, and say what it is.
+
+    Where its pixels are `ids` of objects, they may be whole numbers of any size.
 
     A band marked as alpha says which pixels are valid and is no band of the scene, unless it bears a name
     other than alpha, or `alpha_is_data`: many tools mark the fourth of red, green, blue, near infrared so.
@@ -73,16 +80,16 @@ def describe(path: Path | str, *, allow_references: bool = False, alpha_is_data:
     if safety.is_address(name):
         if not allow_references:
             safety.refuse_address(name)
-        return _describe_raster(Path(name), name, None, alpha_is_data)
+        return _describe_raster(Path(name), name, None, alpha_is_data, ids)
     path = Path(path)
     _refuse_no_file(path)
     if picture.is_picture(path):
         with picture.Picture(path) as opened:
             return describe_picture(opened)
     if allow_references:
-        return _describe_raster(path, name, None, alpha_is_data)
+        return _describe_raster(path, name, None, alpha_is_data, ids)
     safety.refuse_references(path)
-    return _describe_raster(path, name, safety.SELF_CONTAINED_DRIVERS, alpha_is_data)
+    return _describe_raster(path, name, safety.SELF_CONTAINED_DRIVERS, alpha_is_data, ids)
 
 
 def _refuse_no_file(path: Path) -> None:
@@ -110,7 +117,8 @@ def describe_picture(opened: picture.Picture) -> SceneInfo:
     safety.refuse_bomb(path, height, width)
     names = ("",) * num_bands
     size, alpha = (height, width), num_bands + 1 if has_alpha else None
-    return SceneInfo(path, *size, num_bands, dtype, nodata, names, size, NO_PLACE, alpha_index=alpha)
+    georef = placed(find_place(path), opened.orientation, height, width)
+    return SceneInfo(path, *size, num_bands, dtype, nodata, names, size, georef, alpha_index=alpha)
 
 
 def shrunk(info: SceneInfo, shrink: int, *, nearest: bool = False) -> SceneInfo:
@@ -122,8 +130,13 @@ def shrunk(info: SceneInfo, shrink: int, *, nearest: bool = False) -> SceneInfo:
         found = f"a {info.driver} file" if info.driver else f"{info.height} x {info.width} px"
         need, remedy = f"a PNG or JPEG picture of more than {shrink} px a side", "leave data.shrink out"
         raise DataError(explain(f"{info.path} cannot be read smaller", found, need, remedy))
-    size = (height, width)
-    return replace(info, height=height, width=width, block=size, shrink=shrink, nearest=nearest)
+    size, georef = (height, width), info.georef
+    if georef != NO_PLACE:
+        a, b, x, d, e, y = georef.transform
+        georef = replace(georef, transform=(a * shrink, b * shrink, x, d * shrink, e * shrink, y))
+    return replace(
+        info, height=height, width=width, block=size, georef=georef, shrink=shrink, nearest=nearest
+    )
 
 
 def open_raster(source: str, drivers: tuple[str, ...] | None = None, **options: str) -> DatasetReader:
@@ -158,7 +171,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _describe_raster(
-    path: Path, source: str, drivers: tuple[str, ...] | None, alpha_is_data: bool
+    path: Path, source: str, drivers: tuple[str, ...] | None, alpha_is_data: bool, ids: bool
 ) -> SceneInfo:
     from rasterio.enums import ColorInterp, MaskFlags
 
@@ -182,11 +195,13 @@ def _describe_raster(
             height=opened.height,
             width=opened.width,
             num_bands=len(kept),
-            dtype=_one_dtype(source, [opened.dtypes[index - 1] for index in kept]),
+            dtype=_one_dtype(
+                source, [opened.dtypes[index - 1] for index in kept], _ID_DTYPES if ids else DTYPES
+            ),
             nodata=_one_nodata(source, [opened.nodatavals[index - 1] for index in kept]),
             band_names=tuple(names[index - 1] for index in kept),
             block=opened.block_shapes[kept[0] - 1],
-            georef=GeoRef(opened.crs.to_wkt() if opened.crs else None, tuple(opened.transform)[:6]),
+            georef=_georef(opened, path),
             driver=opened.driver,
             is_compressed=opened.driver == "GTiff" and opened.compression is not None,
             source=source,
@@ -196,6 +211,15 @@ def _describe_raster(
         )
         _refuse_truncated(opened, path, info)
     return info
+
+
+def _georef(opened: DatasetReader, path: Path) -> GeoRef:
+    """Say where a raster lies; GDAL reads world files of a TIFF, but not the system that a .prj beside it names."""
+    transform = tuple(opened.transform)[:6]
+    if opened.crs:
+        return GeoRef(opened.crs.to_wkt(), transform)
+    is_local = transform != NO_PLACE.transform and path.is_file()
+    return GeoRef(find_projection(path) if is_local else None, transform)
 
 
 def _refuse_measuring_alpha(opened: DatasetReader, source: str, alpha: int) -> None:
@@ -223,14 +247,14 @@ def _refuse_measuring_alpha(opened: DatasetReader, source: str, alpha: int) -> N
         )
 
 
-def _one_dtype(source: str, dtypes: list[str]) -> str:
+def _one_dtype(source: str, dtypes: list[str], known: tuple[str, ...]) -> str:
     for dtype in dtypes:
-        if dtype not in DTYPES or dtype != dtypes[0]:
+        if dtype not in known or dtype != dtypes[0]:
             raise DataError(
                 explain(
                     f"{source} has pixels of a type that is not read",
                     ", ".join(dict.fromkeys(dtypes)),
-                    f"one of {', '.join(DTYPES)} in all bands",
+                    f"one of {', '.join(known)} in all bands",
                     "convert it (gdal_translate -ot Float32, or -ot UInt16 -scale)",
                 )
             )

@@ -34,6 +34,7 @@ class Story:
     compared: Tree
     data: Tree  # of `check`
     benched: Tree  # of `bench memory`
+    usage: Tree  # of the machine, by training and prediction
 
     @property
     def colours(self) -> dict[str, tuple[int, int, int]]:
@@ -69,6 +70,7 @@ def gather(path: Path) -> Story:
         compared=_read(run.comparison, "evaluate"),
         data=_read(run.data, "check"),
         benched=_read(run.bench / "memory.json", "bench memory"),
+        usage=_read(run.path / "usage.json", "train"),
     )
 
 

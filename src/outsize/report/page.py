@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from outsize.report import benches, moves, origins, results
+from outsize.report import benches, moves, objects, origins, results
 from outsize.report.gather import Story, gather
 from outsize.report.markup import Markup, tag
 
@@ -119,17 +119,14 @@ def _show_run(story: Story, number: int, several: bool) -> Markup:
     model = story.job["model"]
     options = ", ".join(f"{name} {value}" for name, value in model.items() if name != "name")
     about = f"{model['name']}{f' ({options})' if options else ''}, task {story.job['task']}"
-    places = [results.show_places(story, split, scores) for split, scores in story.scores.items()]
+    shown = _show_objects(story) if story.job["task"] == "instances" else _show_maps(story)
     return tag(
         "div",
         tag("h2", story.name) if several else None,
         tag("p", f"{about}. Run {story.run.path}, finished {story.finished}.", class_="note"),
-        results.show_summary(story),
-        [results.show_scores(story, split, scores) for split, scores in story.scores.items()],
-        places,
-        results.show_agreement(story),
-        results.show_mix(story),
+        shown,
         results.show_training(story),
+        objects.show_usage(story),
         origins.show_times(story),
         moves.show_moves(story),
         origins.show_plan(story),
@@ -138,3 +135,23 @@ def _show_run(story: Story, number: int, several: bool) -> Markup:
         origins.show_job(story),
         id=f"run-{number}",
     )
+
+
+def _show_maps(story: Story) -> list[Markup | None]:
+    """Return what there is to say of classes of pixels."""
+    return [
+        results.show_summary(story),
+        *(results.show_scores(story, split, scores) for split, scores in story.scores.items()),
+        *(results.show_places(story, split, scores) for split, scores in story.scores.items()),
+        results.show_agreement(story),
+        results.show_mix(story),
+    ]
+
+
+def _show_objects(story: Story) -> list[Markup | None]:
+    """Return what there is to say of objects."""
+    return [
+        objects.show_summary(story),
+        *(objects.show_scores(split, scores) for split, scores in story.scores.items()),
+        objects.show_picture(story),
+    ]

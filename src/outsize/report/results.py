@@ -72,9 +72,10 @@ def show_training(story: Story) -> Markup | None:
         return None
     charts = []
     if story.epochs:
-        points = [(each["epoch"], each["mean_iou"]) for each in story.epochs]
+        key, name = ("mask_ap50", "mask AP50") if "mask_ap50" in story.epochs[0] else ("mean_iou", "mean IoU")
+        points = [(each["epoch"], each[key]) for each in story.epochs]
         charts.append(
-            draw_curves(Axis("epoch", whole=True), Axis("validation mean IoU"), [Curve("mean IoU", points)])
+            draw_curves(Axis("epoch", whole=True), Axis(f"validation {name}"), [Curve(name, points)])
         )
     if story.steps:
         terms = sorted({name for each in story.steps for name in each["terms"]})
@@ -293,7 +294,7 @@ def show_comparison(stories: list[Story]) -> Markup:
     lines = [
         Curve(story.name, [(each["epoch"], each["mean_iou"]) for each in story.epochs])
         for story in stories
-        if story.epochs
+        if story.epochs and "mean_iou" in story.epochs[0]
     ]
     chart = draw_curves(Axis("epoch", whole=True), Axis("validation mean IoU"), lines) if lines else None
     return section("Runs side by side", table(heads, rows), tag("div", chart, class_="charts"))

@@ -95,13 +95,14 @@ def _forward(
 
 def _backward(grad: Tensor, x: Tensor, rows: Any, eps: float, *, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
     mean, invstd, weight, bias = rows
+    # a part of a larger gradient, as that of a concatenation, is copied: on shapes alone too, for it takes memory
+    grad = grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
     if is_fake(x):
         found: tuple[Tensor, Tensor, Tensor] = torch.ops.outsize.fused_norm_backward(
             grad, x, weight, mean, invstd, bias
         )
         return found
     if x.is_cuda:
-        grad = grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
         of_x, of_weight, of_bias = _kernels().gradients(grad, x, rows, relu=relu)
         return of_x, of_weight.to(weight.dtype), of_bias.to(bias.dtype)
     if relu:

@@ -71,7 +71,9 @@ class FusedCrossEntropy(torch.autograd.Function):
 
 def summed(scores: Tensor, labels: Tensor, weights: Weights) -> Tensor | None:
     """Return the sum over labelled pixels by kernels of our own; None where they do not take it."""
-    alike = labels.dtype == torch.uint8 and labels.is_contiguous() and labels.dim() == 3
+    # what torch refuses, it shall refuse: the kernels would read beyond
+    alike = labels.shape == scores.shape[:1] + scores.shape[2:] and labels.device == scores.device
+    alike = alike and labels.dtype == torch.uint8 and labels.is_contiguous()
     if not alike or scores.shape[1] > _MOST_CLASSES or not suits(scores):
         return None
     known = weights is not None and not is_fake(scores)

@@ -75,13 +75,12 @@ def _forward(x: Tensor, kernel: int, stride: int, padding: int, size: Any) -> tu
 def _backward(
     grad: Tensor, place: Tensor, kernel: int, stride: int, padding: int, size: torch.Size
 ) -> Tensor:
+    if grad.stride() != place.stride():  # a part of a larger one
+        grad = torch.empty_like(place, dtype=grad.dtype).copy_(grad)
     if is_fake(grad):
         found: Tensor = torch.ops.outsize.fused_pool_backward(grad, place, *size[2:])
         return found
     if grad.is_cuda:
-        grad = (
-            grad if grad.stride() == place.stride() else torch.empty_like(place, dtype=grad.dtype).copy_(grad)
-        )
         made: Tensor = _kernels().gradient(grad, place, kernel, stride, padding, size)
         return made
     rows, cols = _corners(tuple(grad.shape[2:]), stride, padding, grad.device)

@@ -121,7 +121,7 @@ class _Moving:
     def pack(self, tensor: Tensor) -> Slot | Kept | Signal:
         """Return what autograd shall hold instead of the tensor."""
         storage = tensor.untyped_storage()
-        key = self._packing.names.key(storage)
+        key = self._packing.names.key(tensor)
         if key is None:
             return self._packing.pack_as(None, tensor)
         value = self._moved_before(storage, tensor)

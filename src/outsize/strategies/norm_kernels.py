@@ -29,18 +29,23 @@ _MANY_TILES, _MANY = 4, 2**24  # that a program works off, where there are enoug
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a kernel has
-    x, first, second, num_rows, num_groups, num_steps,
+    x, first, second, origins, num_rows, num_groups, num_steps,
     by: tl.constexpr, wide: tl.constexpr, high: tl.constexpr,
 ):  # fmt: skip
-    # of the distance from the first row and of its square: numbers far from zero lose no digits
+    # Of the distance from the mean of the first rows and of its square: numbers far from zero lose no digits.
     num_channels = num_groups * by
     num_across = tl.cdiv(num_channels, wide)
     channel = tl.program_id(0) % num_across * wide + tl.arange(0, wide)
     down = tl.program_id(0) // num_across
     inside = channel < num_channels
-    origin = tl.load(x + channel, mask=inside, other=0.0).to(tl.float32)[None, :]
     row = tl.arange(0, high)
     at = row[:, None] * num_channels + channel[None, :]
+    mask = (row < num_rows)[:, None] & inside[None, :]
+    some = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    origin = tl.sum(some, 0) / tl.minimum(num_rows, high)
+    if down == 0:
+        tl.store(origins + channel, origin, mask=inside)
+    origin = origin[None, :]
     once = tl.zeros([high, wide], tl.float32)
     squared = tl.zeros([high, wide], tl.float32)
     top = down.to(tl.int64) * num_steps * high
@@ -57,7 +62,7 @@ def _sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a kern
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _statistics(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a kernel has
-    x, first, second, mean, invstd, running_mean, running_var, num_down, num_channels, num_rows, momentum, eps,
+    origins, first, second, mean, invstd, running_mean, running_var, num_down, num_channels, num_rows, momentum, eps,
     high: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
     channel = tl.program_id(0) * wide + tl.arange(0, wide)
@@ -72,7 +77,7 @@ def _statistics(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as 
         squared += tl.load(second + start * num_channels + at, mask=mask, other=0.0)
     away = tl.sum(once, 0) / num_rows
     variance = tl.maximum(tl.sum(squared, 0) / num_rows - away * away, 0.0)
-    middle = tl.load(x + channel, mask=inside, other=0.0).to(tl.float32) + away
+    middle = tl.load(origins + channel, mask=inside, other=0.0) + away
     tl.store(mean + channel, middle, mask=inside)
     tl.store(invstd + channel, 1.0 / tl.sqrt(variance + eps), mask=inside)
     before = tl.load(running_mean + channel, mask=inside, other=0.0)
@@ -173,10 +178,10 @@ def statistics(
     first, second, mean, invstd = _rows_of_sums(cut, x)
     key = (x.shape, x.dtype)
     sizes = (cut.num_rows, cut.num_groups, cut.num_steps, cut.by, cut.wide, cut.high)
-    launch(_sums, key, cut.grid, x, first, second, *sizes)
+    launch(_sums, key, cut.grid, x, first, second, mean, *sizes)  # origins first, in the place of means
     launch(
-        _statistics, (*key, momentum, eps), cut.few, x, first, second, mean, invstd, *running, cut.num_down,
-        cut.num_channels, cut.num_rows, momentum, eps, _ROWS_AT_ONCE, _CHANNELS_AT_ONCE,
+        _statistics, (*key, running[0].dtype, momentum, eps), cut.few, mean, first, second, mean, invstd, *running,
+        cut.num_down, cut.num_channels, cut.num_rows, momentum, eps, _ROWS_AT_ONCE, _CHANNELS_AT_ONCE,
     )  # fmt: skip
     return mean, invstd
 
@@ -187,7 +192,7 @@ def gradients(
     """Return the gradients of what was normed, of weight and of bias; `grad` lies in memory as `x` does."""
     cut = _cut(x.shape, x.device.index)
     first, second, of_weight, of_bias = _rows_of_sums(cut, x)
-    key = (x.shape, x.dtype, grad.dtype, rows[2].dtype, relu)
+    key = (x.shape, x.dtype, grad.dtype, rows[2].dtype, rows[3].dtype, relu)
     launch(
         _gradient_sums, key, cut.grid, grad, x, *rows, first, second, cut.num_rows, cut.num_groups, cut.num_steps,
         cut.by, relu, cut.wide, cut.high,

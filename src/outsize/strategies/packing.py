@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, UntypedStorage, nn
+from torch import Tensor, nn
 
-from outsize.measure.where import Where
+from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Key
 from outsize.strategies.lineage import alike, is_saved_by_its_maker, known, note, read
 from outsize.strategies.values import (
@@ -95,9 +95,13 @@ class Names:
         """Whether it lives in the memory of a parameter or buffer."""
         return tensor is not None and id(tensor.untyped_storage()) in self.weights
 
-    def key(self, storage: UntypedStorage) -> Key | None:
-        """Count a saved tensor of this storage and return its key; None for parameters and buffers."""
+    def key(self, tensor: Tensor) -> Key | None:
+        """Count a saved tensor and return its key; None for parameters and buffers."""
+        storage = tensor.untyped_storage()
         if id(storage) in self.weights:
+            return None
+        if is_parameter(tensor):
+            self.weights[id(storage)] = storage
             return None
         here = self._where.here
         ordinal = self._ordinals.get(here, 0)
@@ -132,7 +136,7 @@ class Packing:
 
     def pack(self, tensor: Tensor) -> Slot | Kept:
         """Return what autograd shall hold instead of the tensor."""
-        return self.pack_as(self.names.key(tensor.untyped_storage()), tensor)
+        return self.pack_as(self.names.key(tensor), tensor)
 
     def pack_as(self, key: Key | None, tensor: Tensor) -> Slot | Kept:
         """Return what autograd shall hold instead of a tensor of this key; None: a weight."""

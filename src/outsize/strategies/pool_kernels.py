@@ -31,7 +31,7 @@ def _pool(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a kern
     sample = pixel // out_cols // out_rows
     there = pixel < num_out
     best = tl.full([high, wide], float("-inf"), tl.float32)
-    where = tl.zeros([high, wide], tl.int32)
+    where = tl.full([high, wide], -1, tl.int32)
     for number in tl.static_range(kernel * kernel):
         in_row = row * stride - padding + number // kernel
         in_col = col * stride - padding + number % kernel
@@ -39,9 +39,9 @@ def _pool(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a kern
         at = ((sample * in_rows + in_row) * in_cols + in_col) * num_channels
         mask = valid[:, None] & inside[None, :]
         found = tl.load(x + at[:, None] + channel[None, :], mask=mask, other=float("-inf")).to(tl.float32)
-        better = (
-            (found > best) | (found != found)  # noqa: PLR0124 - not a number
-        ) & mask  # the last that is not a number, else the first maximum
+        # the last that is not a number, else the first maximum, be it all there is
+        better = (found > best) | (found != found) | (where < 0)  # noqa: PLR0124
+        better = better & mask
         best = tl.where(better, found, best)
         where = tl.where(better, number, where)
     at = pixel * num_channels

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -61,7 +62,7 @@ class SavedTensors:
         tell: Callable[[str], object] = warnings.warn,
     ) -> None:
         self._model = model
-        self.shuttle = None if swap is None else Shuttle(next(model.parameters()).device, swap, tell)
+        self.shuttle = None if swap is None else Shuttle(_device_of(model), swap, tell)
         self._modules = list(model.modules())
         self._recompute, self._dear, self._waits = recompute, dear, waits or {}
         self._where = Switch(model)
@@ -138,6 +139,12 @@ class SavedTensors:
         self.stats = packing.stats()
 
 
+def _device_of(model: nn.Module) -> torch.device:
+    """Return where a model computes: some of its weights may wait on the host, but not all."""
+    devices = (each.device for each in (*model.parameters(), *model.buffers()))
+    return next((each for each in devices if each.type != "cpu"), torch.device("cpu"))
+
+
 @contextmanager
 def _forgetting(watch: Watch) -> Iterator[Watch]:
     try:
@@ -155,7 +162,7 @@ def recomputable(model: nn.Module, run: Callable[[], object], *, most_ops: int =
     listing: list[tuple[Key, Value | Kept]] = []
 
     def look(tensor: Tensor) -> Tensor:
-        key = names.key(tensor.untyped_storage())
+        key = names.key(tensor)
         if key is not None:
             value = watch.value_of(tensor)
             if type(value) is Value and value.recipe is None:

@@ -10,9 +10,13 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.statistics import BandStatistics
+from outsize.job import LimitsSection
 from outsize.losses import Weights
+from outsize.measure.facts import gather_facts, halo_of
+from outsize.plan.facts import Facts, Machine
 from outsize.strategies.compose import LossTerms
-from outsize.tasks import segment
+from outsize.tasks import instances, segment
+from outsize.tiles.halo import Halo
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,15 @@ class Task:
     count_terms: Callable[..., dict[str, float]]  # losses, labels, weights; maps and strides by name
     wanted_maps: Callable[[nn.Module, str], tuple[str, ...]]
     complete: Callable[[Batch, nn.Module, str, BandStatistics], Batch]
-    loss_on_shapes: Callable[[str], Callable[[nn.Module, Tensor], Tensor]]
+    loss_on_shapes: Callable[..., Callable[[nn.Module, Tensor], Tensor]]  # losses, most objects of a picture
     is_local: Callable[[str], bool]
-    decode: Callable[[Tensor, Tensor, Any], dict[str, Tensor]]
+    halo: Callable[[nn.Module, int], Halo]  # model, bands -> what tiles of a scene overlap by
+    on_shapes: Callable[[nn.Module], nn.Module] = lambda model: model  # predicts where there are only shapes
+    decode: Callable[[Tensor, Tensor, Any], dict[str, Tensor]] | None = None  # where answers are per pixel
+    tiles_train: bool = True  # a training window may be cut into tiles
+    tiles_exactly: bool = True  # a scene in tiles is to have the answer of the whole
+    score: str = "mean_iou"  # the larger the better, of an epoch
+    score_name: str = "mean IoU"
 
 
 TASKS: dict[str, Task] = {
@@ -36,6 +46,35 @@ TASKS: dict[str, Task] = {
         segment.complete,
         segment.loss_on_shapes,
         segment.is_local,
-        segment.decode,
-    )
+        halo_of,
+        decode=segment.decode,
+    ),
+    "instances": Task(
+        instances.make_loss_terms,
+        instances.count_terms,
+        instances.wanted_maps,
+        instances.complete,
+        instances.loss_on_shapes,
+        instances.is_local,
+        instances.halo,
+        instances.OnShapes,
+        tiles_train=False,
+        tiles_exactly=False,
+        score="mask_ap50",
+        score_name="mask AP50",
+    ),
 }
+
+
+def facts_for(
+    name: str, model: nn.Module, num_bands: int, machine: Machine, *, bf16: bool, **times: Any
+) -> Facts:
+    """Gather the facts of a model of a task; `times` are rates of the machine and times of its operations."""
+    task = TASKS[name]
+    halo = task.halo(model, num_bands)
+    return gather_facts(task.on_shapes(model), num_bands, machine, bf16=bf16, halo=halo, **times)
+
+
+def limits_for(name: str, limits: LimitsSection) -> LimitsSection:
+    """Return the limits of prediction: tiles of a task whose answers are never those of the whole need no leave."""
+    return limits if TASKS[name].tiles_exactly else limits.model_copy(update={"allow_approximate": True})

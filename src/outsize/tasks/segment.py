@@ -34,7 +34,7 @@ def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weight
     return loss_terms
 
 
-def loss_on_shapes(loss_names: str) -> Callable[[nn.Module, Tensor], Tensor]:
+def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module, Tensor], Tensor]:  # noqa: ARG001
     """Return a loss that takes the memory of the real one, for a model and a batch that are shapes alone.
 
     What is kept between steps must not be touched: it would be kept as a shape.

@@ -52,7 +52,10 @@ def save_checkpoint(path: Path, model: nn.Module, card: Card) -> None:
 
     A model of several outputs is described as it is now: the one that answered while it was scored will answer again.
     """
-    card = replace(card, maps=input_maps(model))
+    settings: Mapping[str, Any] = getattr(
+        model, "settings", {}
+    )  # what the job left to the model is told, too
+    card = replace(card, maps=input_maps(model), options={**card.options, **settings})
     if hasattr(model, "outputs"):
         card = replace(card, options={**card.options, "output": model.output})
     classes = [each.model_dump() for each in card.classes]

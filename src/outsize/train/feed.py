@@ -26,6 +26,9 @@ from outsize.losses import Weights
 # hundreds of kernels it launches in a step; with Python's 5 ms it would often wait longer than the kernel runs.
 _SWITCH_INTERVAL_S = 2e-4
 
+# What is drawn for a sample is of (seed, epoch, number): spread out so that no two trainings meet in a key.
+_SPREAD, _MOST_KEY = 0x9E3779B97F4A7C15, (1 << 63) - 1
+
 Made = tuple[Batch, NDArray[np.int64]]  # and the pixels of each class in it
 
 
@@ -40,17 +43,20 @@ class BatchMaker:
     num_classes: int
     batch: int
     make_maps: MakeMaps | None = None
+    seed: int = 0
 
     def __call__(self, key: tuple[int, int]) -> Made:
         """Make the batch of (epoch, step)."""
         epoch, step = key
-        samples = [self.windows.sample(epoch, step * self.batch + number) for number in range(self.batch)]
+        numbers = range(step * self.batch, (step + 1) * self.batch)
+        samples = [self.windows.sample(epoch, number) for number in numbers]
+        keys = [(self.seed * _SPREAD + (epoch << 32) + number) & _MOST_KEY for number in numbers]
         num_px = count_classes([sample.labels for sample in samples], self.num_classes)
 
         def count(labels: Tensor, maps: Mapping[str, Tensor]) -> Mapping[str, float]:
             return self.count_terms(self.losses, labels, self.weights, **({"maps": maps} if maps else {}))
 
-        return collate(samples, count, self.make_maps), num_px
+        return collate(samples, count, self.make_maps, keys), num_px
 
 
 def get_processes_ready() -> None:

@@ -76,8 +76,12 @@ def start_from(
         return take(given, band_matches, axis=1) if fits and any_kept else None
 
     def rows(given: Tensor, own: Tensor) -> Tensor | None:
-        fits = given.shape[0] == len(known_classes) and given.shape[1:] == own.shape[1:]
-        return take(given, class_matches, axis=0, like=own) if fits else None
+        # a head may have rows for what is no class, before the others, and several for each
+        before = int(getattr(model, "num_background", 0))
+        each = given.shape[0] // (len(known_classes) + before)
+        matches = _rows(class_matches, before, each)
+        fits = given.shape[0] == each * (len(known_classes) + before) and given.shape[1:] == own.shape[1:]
+        return take(given, matches, axis=0, like=own) if fits and len(matches) == len(own) else None
 
     ends = find_ends(model, wider)
     remakes: dict[str, Remake] = {**dict.fromkeys(ends.first, kernels), **dict.fromkeys(ends.heads, rows)}
@@ -103,6 +107,14 @@ def _match_bands(card: Card, bands: Sequence[str], checkpoint: Path) -> tuple[in
         remedy = "name them in data.bands, here and in the run to start from"
         raise ModelError(explain(f"bands of {checkpoint} cannot be matched", found, needed, remedy))
     return tuple(range(len(bands)))
+
+
+def _rows(matches: Sequence[int | None], before: int, each: int) -> tuple[int | None, ...]:
+    """Return which row of a head each row is, from which class each class is."""
+    all_matches = (*range(before), *(None if match is None else match + before for match in matches))
+    return tuple(
+        None if match is None else match * each + row for match in all_matches for row in range(each)
+    )
 
 
 def _sorted_out(

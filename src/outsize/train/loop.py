@@ -45,6 +45,7 @@ class Recipe:
     steps_per_epoch: int
     seed: int
     early_stop_epochs: int | None = None
+    score: str = "mean_iou"  # that an epoch is judged by
     checkpoint_steps: int | None = None
 
 
@@ -53,7 +54,7 @@ class Hooks:
     """What the loop calls and does not know the inside of."""
 
     batches: Callable[[int, int], Iterator[Batch]]  # (epoch of all, first step) -> batches to the epoch's end
-    validate: Callable[[nn.Module], Mapping[str, Any]]  # -> scores with "mean_iou"
+    validate: Callable[[nn.Module], Mapping[str, Any]]  # -> scores, that of the recipe among them
     log: Callable[[Mapping[str, Any]], None]  # one line of metrics
     save_state: Callable[[Mapping[str, torch.Tensor], Mapping[str, Any]], None]
     save_epoch: Callable[[Position, bool], None]  # position, whether it is the best so far
@@ -150,7 +151,7 @@ def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Posit
     began_s = time.perf_counter()
     scores = hooks.validate(model)
     validate_s = time.perf_counter() - began_s
-    score = scores["mean_iou"]
+    score = scores[recipe.score]
     better = score > position.best_score
     ended = replace(
         position,

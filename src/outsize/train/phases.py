@@ -74,17 +74,26 @@ def check_output(model: nn.Module, output: str | None) -> None:
 def set_trainable(model: nn.Module, prefixes: Sequence[str]) -> None:
     """Train the parameters whose names begin with one of the prefixes, or all where there is none."""
     check_trainable(model, prefixes)
+    wanted = _spelt_out(model, prefixes)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not prefixes or name.startswith(tuple(prefixes)))
+        parameter.requires_grad_(not wanted or name.startswith(wanted))
 
 
 def check_trainable(model: nn.Module, prefixes: Sequence[str]) -> None:
     """Refuse a prefix that no parameter's name begins with."""
     names = [name for name, _ in model.named_parameters()]
+    parts: Mapping[str, tuple[str, ...]] = getattr(model, "parts", {})
     for prefix in prefixes:
-        if not any(name.startswith(prefix) for name in names):
+        if prefix not in parts and not any(name.startswith(prefix) for name in names):
             tops = sorted({name.partition(".")[0] for name in names})
             need = f"the beginning of a parameter name ({', '.join(tops)})"
+            need += f", or one of {', '.join(parts)}" if parts else ""
             raise JobError(
                 explain("train.phases.trainable matches nothing", repr(prefix), need, "correct it")
             )
+
+
+def _spelt_out(model: nn.Module, prefixes: Sequence[str]) -> tuple[str, ...]:
+    """Put the beginnings of names for the parts that a model has names for, such as its heads."""
+    parts: Mapping[str, tuple[str, ...]] = getattr(model, "parts", {})
+    return tuple(each for prefix in prefixes for each in parts.get(prefix, (prefix,)))

@@ -1,0 +1,55 @@
+"""What training does at the end of an epoch: score the model, and say how well it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from outsize.progress import Bar, Reporter
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from outsize.commands.preparing import Prepared
+    from outsize.train.log import TrainingLog
+
+
+def validate(task: str, prepared: Prepared, model: nn.Module) -> Mapping[str, Any]:
+    """Return the scores of a model on what is held back, or else on what it learns from."""
+    from outsize.infer.ready import stream_settings
+
+    card, plan = prepared.card, prepared.predict_plan
+    assert plan.tiles is not None
+    scenes = prepared.splits.val or prepared.splits.train
+    known: dict[str, Any] = {
+        "bands": card.bands,
+        "statistics": card.statistics,
+        "num_classes": len(card.classes),
+        "tiling": plan.tiles,
+        "settings": stream_settings(plan, prepared.device, prepared.where.bf16),
+    }
+    if task == "instances":
+        from outsize.infer.truth import score_scenes
+
+        return score_scenes(model, scenes, **known)
+    from outsize.infer.validate import count_scenes
+    from outsize.metrics.confusion import Scores
+
+    counts = count_scenes(model, scenes, prepared.table, **known)
+    scores = Scores(tuple(each.name for each in card.classes), counts).as_dict()
+    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"]}
+
+
+def log_and_say(task: str, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]) -> None:
+    """Write one line of metrics; a step moves the bar, an epoch is told."""
+    from outsize.tasks import TASKS
+
+    log.line(record)
+    if record["kind"] == "step":
+        if record["step"] % 10 == 0:
+            bar.advance(0, loss=float(sum(record["terms"].values())))
+        bar.advance()
+        return
+    score, name = TASKS[task].score, TASKS[task].score_name
+    text = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}"
+    reporter.say("epoch", text, epoch=record["epoch"], **{score: record[score]})

@@ -1,0 +1,36 @@
+"""The sections of a job that say what a prediction leaves behind."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ObjectsSection(BaseModel):
+    """What a prediction of objects leaves behind (task instances)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shape: Literal["area", "point"] = Field("area", description="outlines, or the middles of boxes")
+    vectors: Literal["gpkg", "geojson"] = Field(
+        "gpkg", description="gpkg: a layer for each class, on the scene's grid; geojson: one, in degrees"
+    )
+    min_score: float = Field(0.5, ge=0, le=1, description="objects less sure are left out")
+    simplify_px: float = Field(0.0, ge=0, description="straighten outlines by up to so many pixels")
+    ids: bool = Field(False, description="write a raster of object ids")
+    picture: bool = Field(True, description="write a picture with outlines, for a look")
+
+
+class PredictSection(BaseModel):
+    """What a prediction leaves behind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    confidence: bool = Field(True, description="write the largest probability as a raster")
+    probabilities: bool = Field(False, description="write one band of probability per class")
+    polygons: Literal["gpkg", "geojson", "none"] = "gpkg"
+    min_area_m2: float = Field(0.0, ge=0)
+    simplify_m: float = Field(0.0, ge=0)
+    overviews: Literal["mode", "nearest"] = "mode"
+    objects: ObjectsSection = ObjectsSection()

@@ -1,0 +1,312 @@
+"""Mask R-CNN: a residual network with a pyramid, proposals, and heads for class, box and mask of each object.
+
+Layers are torchvision's, under its names, so that its weights fit. What is between them is here: pictures are not
+resized, and every tensor that is trained on has a shape that does not depend on the pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from outsize.errors import ModelError, explain
+from outsize.models.boxes import anchors_of, clip, decode, is_there
+from outsize.models.unsteady import REAL, Unsteady
+
+BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101")
+NORMS = ("batch", "frozen", "group")
+MASK_PX = 28  # side of a mask in the frame of its box
+BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # of a box's offsets from its proposal
+PROPOSAL_WEIGHTS = (1.0, 1.0, 1.0, 1.0)
+
+_STRIDES = (4, 8, 16, 32, 64)
+_NUM_POOLED = 4  # levels that heads read; the coarsest only proposes
+_USUAL_PX = 224  # side of a box that is read from the level of stride 16
+_AT_ONCE = 256  # masks at prediction: their memory does not grow with the objects found
+_MPX = 1_000_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a job may choose of the model; all of it goes into the card."""
+
+    backbone: str = "resnet50"
+    norm: str = (
+        "batch"  # trained; "frozen": as in the weights it starts from; "group": of each picture by itself
+    )
+    anchor_px: Sequence[float] = (32, 64, 128, 256, 512)  # one for each level of the pyramid
+    anchor_ratios: Sequence[float] = (0.5, 1.0, 2.0)  # height over width
+    rois_per_image: int = 128  # boxes that the heads learn from; masks are learnt from a quarter
+    proposals_per_mpx: int = 4000  # both caps grow with the picture
+    detections_per_mpx: int = 1500
+    least_proposals: int = 1000  # in a picture however small
+    least_detections: int = 100
+    score: float = 0.05  # of objects that are found at all
+    nms_iou: float = 0.5  # of two boxes of one class, of which the likelier stays
+    overlap_px: int = 192  # objects of this size lie as a whole in one of a scene's tiles
+    width: int = 256  # of the pyramid
+    head_width: int = 1024
+
+
+class Answers(NamedTuple):
+    """What is trained: of each picture all anchors, the boxes that were chosen, and masks of the first of these."""
+
+    anchors: Tensor  # anchor, 4
+    objectness: Tensor  # picture, anchor
+    offsets: Tensor  # picture, anchor, 4: from anchors
+    boxes: Tensor  # picture, box, 4
+    classes: Tensor  # picture, box, class: logits; class 0 is none
+    box_offsets: Tensor  # picture, box, class, 4
+    masks: Tensor  # picture, box, class, row, column: logits, of the first quarter of the boxes
+
+
+Choose = Callable[[Tensor], Tensor]  # proposals (picture, proposal, 4) -> boxes (picture, box, 4)
+
+
+class MaskRCNN(nn.Module):
+    """Finds objects.
+
+    Called with pictures it returns for each a dict of `boxes` (object, 4), `labels` from 1 on, `scores`, and `masks`
+    (object, 1, 28, 28): probabilities in the frame of the box. Called with `choose` as well, it answers about what is
+    to be learnt; whoever chooses knows the objects.
+
+    pictures -> pyramid -> objectness, offsets -> proposals -> choose -> boxes -> class, box
+                                                                          '---> the first quarter -> mask
+    """
+
+    num_background = 1  # rows of a head before those of the classes
+    option_names = tuple(each.name for each in fields(Options))
+
+    def __init__(self, *, num_classes: int, in_channels: int, **options: Any) -> None:
+        super().__init__()
+        chosen = Options(**options)
+        self.settings: dict[str, Any] = asdict(chosen)
+        _check(self.settings)
+        self.anchor_px, self.anchor_ratios = tuple(chosen.anchor_px), tuple(chosen.anchor_ratios)
+        self.rois_per_image, self.masks_per_image = chosen.rois_per_image, chosen.rois_per_image // 4
+        self.score, self.nms_iou, self.overlap_px = chosen.score, chosen.nms_iou, chosen.overlap_px
+        self.backbone = _trunk(chosen.backbone, chosen.norm, in_channels, chosen.width)
+        num_ratios = len(self.anchor_ratios)
+        self.rpn, self.roi_heads = _heads(num_classes + 1, num_ratios, chosen.width, chosen.head_width)
+        self.parts = {
+            "heads": ("backbone.fpn", "rpn", "roi_heads"),
+            "upper": ("backbone.body.layer3", "backbone.body.layer4", "backbone.fpn", "rpn", "roi_heads"),
+        }
+
+    def forward(
+        self, images: Tensor, choose: Choose | None = None, unsteady: Unsteady = REAL
+    ) -> Answers | list[dict[str, Tensor]]:
+        """Return the objects of each picture (sample, band, row, column), or answers about boxes that are chosen."""
+        features: list[Tensor] = list(self.backbone(images).values())
+        size_px = images.shape[-2:]
+        maps = self.rpn["head"](features)
+        objectness, offsets = (
+            [_by_anchor(each, len(self.anchor_ratios)) for each in levels] for levels in maps
+        )
+        shapes = [(each.shape[-2], each.shape[-1]) for each in features]
+        anchors = anchors_of(shapes, _STRIDES, self.anchor_px, self.anchor_ratios, images.device)
+        scores = [each.squeeze(-1) for each in objectness]
+        proposals = self._propose(anchors, scores, offsets, (size_px[0], size_px[1]), unsteady)
+        if choose is None:
+            return self._detect(features, proposals, (size_px[0], size_px[1]), unsteady)
+        boxes = choose(proposals)
+        classes, box_offsets = self._read_boxes(features, boxes, unsteady)
+        masks = self._read_masks(features, _with_picture(boxes[:, : self.masks_per_image]), unsteady)
+        return Answers(
+            torch.cat(anchors),
+            torch.cat(scores, dim=1),
+            torch.cat(offsets, dim=1),
+            boxes,
+            classes,
+            box_offsets,
+            masks.unflatten(0, (len(images), self.masks_per_image)),
+        )
+
+    def most_proposals(self, height: int, width: int) -> int:
+        """Return how many boxes of a picture are looked at closely."""
+        settings = self.settings
+        return int(max(settings["least_proposals"], settings["proposals_per_mpx"] * height * width / _MPX))
+
+    def most_detections(self, height: int, width: int) -> int:
+        """Return how many objects may be found in a picture."""
+        settings = self.settings
+        return int(max(settings["least_detections"], settings["detections_per_mpx"] * height * width / _MPX))
+
+    @torch.no_grad()
+    def _propose(
+        self,
+        anchors: list[Tensor],
+        scores: list[Tensor],
+        offsets: list[Tensor],
+        size_px: tuple[int, int],
+        unsteady: Unsteady,
+    ) -> Tensor:
+        """Return the likeliest boxes of each picture, as many for all; where there are fewer, boxes without area."""
+        limit = self.most_proposals(*size_px)
+        taken, best, levels = [], [], []
+        for level, (own, score, offset) in enumerate(zip(anchors, scores, offsets, strict=True)):
+            values, index = score.detach().topk(min(limit, score.shape[1]), dim=1)
+            moved = offset.detach().take_along_dim(index[..., None], 1)
+            taken.append(decode(_precise(moved), own[index], PROPOSAL_WEIGHTS))
+            best.append(_precise(values))
+            levels.append(torch.full(index.shape[1:], level, device=index.device))
+        boxes = clip(torch.cat(taken, dim=1), *size_px)
+        likely = torch.cat(best, dim=1).masked_fill(~is_there(boxes), -math.inf)
+        level_of = torch.cat(levels)
+        keep = partial(unsteady.keep, iou=0.7, limit=limit, least=-math.inf)
+        found = boxes.new_zeros(len(boxes), limit, 4)
+        for own_boxes, own_scores, place in zip(boxes, likely, found, strict=True):
+            kept = own_boxes[keep(own_boxes, own_scores, level_of)]
+            place[: len(kept)] = kept
+        return found
+
+    def _read_boxes(self, features: list[Tensor], boxes: Tensor, unsteady: Unsteady) -> tuple[Tensor, Tensor]:
+        """Return class logits and offsets of boxes (picture, box, 4)."""
+        pooled = _pooled(features, _with_picture(boxes), 7, unsteady)
+        logits, offsets = self.roi_heads["box_predictor"](self.roi_heads["box_head"](pooled))
+        shape = tuple(boxes.shape[:2])
+        return logits.unflatten(0, shape), offsets.unflatten(1, (-1, 4)).unflatten(0, shape)
+
+    def _read_masks(self, features: list[Tensor], boxes: Tensor, unsteady: Unsteady) -> Tensor:
+        """Return mask logits (box, class, row, column) of boxes (box, 5) with the number of their picture."""
+        pooled = _pooled(features, boxes, MASK_PX // 2, unsteady)
+        logits: Tensor = self.roi_heads["mask_predictor"](self.roi_heads["mask_head"](pooled))
+        return logits
+
+    def _detect(
+        self, features: list[Tensor], proposals: Tensor, size_px: tuple[int, int], unsteady: Unsteady
+    ) -> list[dict[str, Tensor]]:
+        logits, offsets = self._read_boxes(features, proposals, unsteady)
+        shares = _precise(logits).softmax(-1)[..., 1:]
+        boxes = clip(decode(_precise(offsets), proposals[:, :, None], BOX_WEIGHTS)[:, :, 1:], *size_px)
+        shares = torch.where(is_there(proposals)[..., None] & is_there(boxes), shares, 0.0)
+        limit, num_classes = self.most_detections(*size_px), shares.shape[-1]
+        labels = torch.arange(1, num_classes + 1, device=shares.device).repeat(shares.shape[1])
+        found = []
+        for own_boxes, own_shares in zip(boxes.flatten(1, 2), shares.flatten(1, 2), strict=True):
+            kept = unsteady.keep(
+                own_boxes, own_shares, labels, iou=self.nms_iou, limit=limit, least=self.score
+            )
+            found.append({"boxes": own_boxes[kept], "labels": labels[kept], "scores": own_shares[kept]})
+        pictures = [each["boxes"].new_full((len(each["boxes"]), 1), n) for n, each in enumerate(found)]
+        places = torch.cat(
+            [torch.cat((n, each["boxes"]), 1) for n, each in zip(pictures, found, strict=True)]
+        )
+        masks = self._masks_of(features, places, torch.cat([each["labels"] for each in found]), unsteady)
+        split = masks.split([len(each["labels"]) for each in found])
+        return [{**each, "masks": own} for each, own in zip(found, split, strict=True)]
+
+    def _masks_of(self, features: list[Tensor], places: Tensor, labels: Tensor, unsteady: Unsteady) -> Tensor:
+        """Return for each box the mask of its class, as probabilities."""
+        parts = [places.new_zeros(0, 1, MASK_PX, MASK_PX)]
+        for first in range(0, len(places), _AT_ONCE):
+            logits = self._read_masks(features, places[first : first + _AT_ONCE], unsteady)
+            own = labels[first : first + _AT_ONCE, None, None, None]
+            parts.append(_precise(logits.take_along_dim(own, 1)).sigmoid())
+        return torch.cat(parts)
+
+
+def _trunk(name: str, norm: str, in_channels: int, width: int) -> nn.Module:
+    from torchvision.models import resnet  # type: ignore[import-untyped]
+    from torchvision.models.detection.backbone_utils import BackboneWithFPN  # type: ignore[import-untyped]
+    from torchvision.ops import FrozenBatchNorm2d  # type: ignore[import-untyped]
+    from torchvision.ops.feature_pyramid_network import LastLevelMaxPool  # type: ignore[import-untyped]
+
+    layers = {"batch": nn.BatchNorm2d, "frozen": FrozenBatchNorm2d, "group": partial(nn.GroupNorm, 32)}
+    body = getattr(resnet, name)(weights=None, norm_layer=layers[norm])
+    first = nn.Conv2d(in_channels, body.conv1.out_channels, kernel_size=7, stride=2, padding=3, bias=False)
+    nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
+    body.conv1 = first
+    last = body.fc.in_features
+    wholes = [last // 8, last // 4, last // 2, last]
+    levels = {f"layer{number + 1}": str(number) for number in range(_NUM_POOLED)}
+    trunk: nn.Module = BackboneWithFPN(body, levels, wholes, width, extra_blocks=LastLevelMaxPool())
+    return trunk
+
+
+def _heads(
+    num_rows: int, num_ratios: int, width: int, head_width: int
+) -> tuple[nn.ModuleDict, nn.ModuleDict]:
+    """Build the heads; `num_rows` are the classes with the one of no object."""
+    from torchvision.models.detection.faster_rcnn import (  # type: ignore[import-untyped]
+        FastRCNNPredictor,
+        TwoMLPHead,
+    )
+    from torchvision.models.detection.mask_rcnn import (  # type: ignore[import-untyped]
+        MaskRCNNHeads,
+        MaskRCNNPredictor,
+    )
+    from torchvision.models.detection.rpn import RPNHead  # type: ignore[import-untyped]
+
+    rpn = nn.ModuleDict({"head": RPNHead(width, num_ratios)})
+    roi_heads = nn.ModuleDict(
+        {
+            "box_head": TwoMLPHead(width * 7 * 7, head_width),
+            "box_predictor": FastRCNNPredictor(head_width, num_rows),
+            "mask_head": MaskRCNNHeads(width, (width,) * 4, 1),
+            "mask_predictor": MaskRCNNPredictor(width, width, num_rows),
+        }
+    )
+    return rpn, roi_heads
+
+
+def _pooled(features: list[Tensor], boxes: Tensor, side: int, unsteady: Unsteady) -> Tensor:
+    """Read boxes (box, 5) from the levels that fit their size."""
+    from torchvision.ops import roi_align
+
+    with torch.no_grad():
+        areas = (boxes[:, 3] - boxes[:, 1]) * (boxes[:, 4] - boxes[:, 2])
+        # the level of stride 16 is number 2
+        levels = (2 + (areas.clamp(min=1e-6).sqrt() / _USUAL_PX).log2() + 1e-6).floor()
+        levels = levels.clamp(0, _NUM_POOLED - 1).long()
+        order = levels.argsort(stable=True)
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        counts = unsteady.share_out(levels, _NUM_POOLED)
+        parts = boxes[order].split(counts)
+    dtype = features[0].dtype
+    # bfloat16 has no room for the place of a box: 300.5 px would be 300 or 302
+    pooled = [
+        roi_align(_precise(level), part, side, spatial_scale=1 / stride, sampling_ratio=2).to(dtype)
+        for level, part, stride in zip(features[:_NUM_POOLED], parts, _STRIDES[:_NUM_POOLED], strict=True)
+    ]
+    return torch.cat(pooled).index_select(0, back)
+
+
+def _with_picture(boxes: Tensor) -> Tensor:
+    """Put the number of its picture before each box: (picture, box, 4) -> (box, 5)."""
+    numbers = torch.arange(len(boxes), device=boxes.device, dtype=boxes.dtype)
+    return torch.cat((numbers[:, None, None].expand(*boxes.shape[:2], 1), boxes), dim=2).flatten(0, 1)
+
+
+def _by_anchor(values: Tensor, num_ratios: int) -> Tensor:
+    """Bring (picture, ratio x number, row, column) to (picture, anchor, number)."""
+    by_ratio: Tensor = values.unflatten(1, (num_ratios, -1))
+    return by_ratio.permute(0, 3, 4, 1, 2).flatten(1, 3)
+
+
+def _precise(values: Tensor) -> Tensor:
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _check(settings: dict[str, Any]) -> None:
+    for key, known in (("backbone", BACKBONES), ("norm", NORMS)):
+        if settings[key] not in known:
+            needed = f"one of {', '.join(known)}"
+            raise ModelError(
+                explain(f"unknown {key} of model maskrcnn", repr(settings[key]), needed, "correct it")
+            )
+    sizes_px = settings["anchor_px"]
+    if not isinstance(sizes_px, list | tuple) or len(sizes_px) != len(_STRIDES):
+        needed = f"{len(_STRIDES)} sizes, one for each level of the pyramid"
+        remedy = "write e.g. [8, 16, 32, 64, 128] for small objects"
+        raise ModelError(explain("model.anchor_px does not fit", sizes_px, needed, remedy))
+    if settings["rois_per_image"] < 4:
+        raise ModelError(
+            explain("model.rois_per_image is too small", settings["rois_per_image"], "at least 4", "raise it")
+        )

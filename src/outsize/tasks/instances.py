@@ -1,0 +1,184 @@
+"""The task `instances`: objects, each with a class, a box and a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from outsize.data.batch import Batch
+from outsize.data.normalise import normalise
+from outsize.data.objects import Object
+from outsize.data.statistics import BandStatistics
+from outsize.errors import ModelError, explain
+from outsize.losses import Weights
+from outsize.losses.instances import TERMS, Drawn, Targets, draw_anchors, draw_boxes, sums
+from outsize.models.maskrcnn import Answers, MaskRCNN
+from outsize.models.unsteady import ON_SHAPES, REAL, Unsteady
+from outsize.strategies.compose import LossTerms
+from outsize.tiles.halo import Halo, Obstacle, Reach
+from outsize.tiles.window import Window
+
+_STRIDE_PX = 64  # of the coarsest level that anchors stand on
+_MADE_UP = 16  # objects in a picture that is not real
+
+
+def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weights = None) -> LossTerms:  # noqa: ARG001 (as segment)
+    """Return the function from model and batch to sums of the five losses."""
+
+    def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        inputs = normalise(batch.images, batch.valid, statistics)
+        targets = to_targets(batch.objects, batch.keys or (0,) * len(inputs), inputs.device)
+        return _sums(_finder(model), inputs, targets, REAL)
+
+    return loss_terms
+
+
+def loss_on_shapes(loss_names: str, num_objects: int = _MADE_UP) -> Callable[[nn.Module, Tensor], Tensor]:  # noqa: ARG001 (as segment)
+    """Return a loss that takes the memory of the real one with so many objects in each picture.
+
+    The model is one of shapes alone: as many proposals as there may be, boxes shared out evenly among levels.
+    """
+
+    def loss(model: nn.Module, images: Tensor) -> Tensor:
+        valid = torch.ones(images.shape[:1] + images.shape[2:], dtype=torch.bool)
+        inputs = torch.where(valid[:, None], (images.to(torch.float32) - 0.5) * 2.0, 0.0)
+        targets = _on_shapes(len(images), max(1, num_objects))
+        return torch.stack(list(_sums(_finder(model), inputs, targets, ON_SHAPES).values())).sum()
+
+    return loss
+
+
+def count_terms(
+    loss_names: str,  # noqa: ARG001 (as segment)
+    labels: Tensor,
+    weights: Weights = None,  # noqa: ARG001
+    *,
+    maps: Mapping[str, Tensor] | None = None,  # noqa: ARG001
+    strides: Sequence[int] = (1,),  # noqa: ARG001
+) -> dict[str, float]:
+    """Return the totals of a step: the number of its pictures, each of whose shares is over a fixed number."""
+    return dict.fromkeys(TERMS, float(len(labels)))
+
+
+def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:  # noqa: ARG001 (as segment)
+    """Name no maps: objects are learnt from pictures alone."""
+    return ()
+
+
+def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:  # noqa: ARG001
+    """Return a batch with objects; where whoever made it gave none, as for made-up pixels, some are made up."""
+    if batch.objects:
+        return batch
+    height, width = batch.images.shape[-2:]
+    rng = np.random.default_rng(0)
+    made = tuple(_made_up(rng, height, width) for _ in range(len(batch.images)))
+    return replace(batch, objects=made)
+
+
+def is_local(loss_names: str) -> bool:  # noqa: ARG001 (as segment)
+    """Say that a part of a picture has other losses than the whole: an object belongs together."""
+    return False
+
+
+def halo(model: nn.Module, num_bands: int) -> Halo:  # noqa: ARG001 (as measure.facts.halo_of)
+    """Return what tiles overlap by: an object of the model's `overlap_px` lies as a whole in one of them."""
+    half_px = -(-_finder(model).overlap_px // 2)
+    reach = Reach(half_px, half_px).aligned(_STRIDE_PX)
+    why = "objects are found in overlapping tiles and joined, not in the scene as a whole"
+    return Halo(reach, reach, _STRIDE_PX, (Obstacle("", "objects", why),))
+
+
+class OnShapes(nn.Module):
+    """Finds as many objects as there may be, for a model and pictures that are shapes alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Return what the model finds."""
+        found: list[dict[str, Tensor]] = self.model(images, unsteady=ON_SHAPES)
+        return [each["masks"][:, 0, 0] for each in found]
+
+
+def to_targets(objects: Sequence[Sequence[Object]], keys: Sequence[int], device: torch.device) -> Targets:
+    """Bring the objects of pictures to the device: numbers in one copy, masks one after the other in another."""
+    every = [each for own in objects for each in own]
+    starts = np.cumsum([0, *(each.mask.size for each in every)])[: len(every)]
+    rows = [
+        (*each.box, each.class_id + 1, each.clipped, start) for each, start in zip(every, starts, strict=True)
+    ]
+    counts = tuple(len(own) for own in objects)
+    most, none = max(counts), len(every)
+    firsts = np.cumsum((0, *counts))
+    table = np.full((len(objects), most), none)
+    for number, count in enumerate(counts):
+        table[number, :count] = np.arange(firsts[number], firsts[number] + count)
+    known = np.array([*rows, (0,) * 7], np.int64)
+    parts = (known.ravel(), np.array(keys, np.int64), table.ravel().astype(np.int64))
+    sent = _sent(torch.from_numpy(np.concatenate(parts)), device).split([part.size for part in parts])
+    numbers = sent[0].view(-1, 7)
+    cells = np.concatenate([*(each.mask.ravel() for each in every), np.zeros(1, np.bool_)])
+    return Targets(
+        boxes=numbers[:, :4].to(torch.float32),
+        labels=numbers[:, 4],
+        clipped=numbers[:, 5] > 0,
+        starts=numbers[:, 6],
+        cells=_sent(torch.from_numpy(cells.view(np.uint8)), device),
+        keys=sent[1],
+        table=sent[2].view(len(objects), most),
+        counts=counts,
+    )
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor so that the host need not wait for all work queued before."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def _on_shapes(num_pictures: int, num_objects: int) -> Targets:
+    """Return as many objects in each picture, of which only the number is known."""
+    num = num_pictures * num_objects + 1
+    numbers = torch.zeros(num, dtype=torch.int64)
+    table = torch.zeros(num_pictures, num_objects, dtype=torch.int64)
+    cells = torch.zeros(num * 16 * 16, dtype=torch.uint8)
+    keys = torch.zeros(num_pictures, dtype=torch.int64)
+    counts = (num_objects,) * num_pictures
+    return Targets(torch.zeros(num, 4), numbers, numbers > 0, numbers, cells, keys, table, counts)
+
+
+def _sums(model: MaskRCNN, inputs: Tensor, targets: Targets, unsteady: Unsteady) -> dict[str, Tensor]:
+    chosen: list[Drawn] = []
+
+    def choose(proposals: Tensor) -> Tensor:
+        boxes, drawn = draw_boxes(proposals, targets, model.rois_per_image)
+        chosen[:] = [drawn]  # the last one, where a part of the model runs again
+        return boxes
+
+    inputs = inputs.to(next(model.parameters()).dtype).contiguous(memory_format=torch.channels_last)
+    answers = model(inputs, choose, unsteady)
+    assert isinstance(answers, Answers)
+    return sums(answers, targets, draw_anchors(answers.anchors, targets), chosen[0])
+
+
+def _finder(model: nn.Module) -> MaskRCNN:
+    if not isinstance(model, MaskRCNN):
+        needed = "a model that finds objects: maskrcnn"
+        raise ModelError(
+            explain(
+                "the task is instances, but the model is not", type(model).__name__, needed, "set model.name"
+            )
+        )
+    return model
+
+
+def _made_up(rng: np.random.Generator, height: int, width: int) -> tuple[Object, ...]:
+    side = max(1, min(height, width) // 8)
+    places = rng.integers((height - side + 1, width - side + 1), size=(_MADE_UP, 2)).tolist()
+    return tuple(
+        Object(0, Window(row, col, side, side), np.ones((side, side), np.bool_)) for row, col in places
+    )

@@ -1,0 +1,94 @@
+"""Many scenes at once have the objects that each has alone, and true objects count where their split is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from tests.infer.discs import draw_discs, write_scene
+from tests.infer.test_objects import SAME_SCALE, finder
+
+from outsize.data.instances_store import ObjectFiles, save_objects
+from outsize.data.objects import Object, make_object
+from outsize.data.scenes import LabelledScene
+from outsize.errors import DataError
+from outsize.infer.many import find_in_many
+from outsize.infer.object_picture import draw_objects, outlined
+from outsize.infer.objects import find_objects
+from outsize.infer.truth import beside, score_scenes, true_objects
+from outsize.raster.read import SceneReader
+from outsize.tiles.window import Window
+
+
+def labelled(path: Path, height: int, width: int, seed: int) -> LabelledScene:
+    picture, _ = draw_discs(height, width, 9, seed=seed)
+    info = write_scene(path, picture)
+    ids, num = ndimage.label(picture > 0)
+    objects = [make_object(0, info.window, ids == number) for number in range(1, num + 1)]
+    save_objects(path.with_suffix(".npz"), [each for each in objects if each is not None], "key")
+    return LabelledScene(info, info, objects=path.with_suffix(".npz"))
+
+
+def test_pictures_of_one_size_share_batches_and_nothing_else(tmp_path: Path) -> None:
+    sizes = [(100, 120), (300, 260), (100, 120), (90, 70), (100, 120)]
+    scenes = [labelled(tmp_path / f"{number}.tif", *size, number) for number, size in enumerate(sizes)]
+    disc_finder = finder(128, 32)
+    found = dict(find_in_many(disc_finder, [(each.image, ()) for each in scenes]))
+    assert sorted(found) == list(range(5))
+    for index, scene in enumerate(scenes):
+        with SceneReader(scene.image) as reader:
+            alone = find_objects(disc_finder, reader, disc_finder.tiles(scene.image))
+        assert sorted(map(_place, found[index])) == sorted(map(_place, alone))
+        assert len(alone) == 9
+
+
+def test_validation_of_a_perfect_detector_is_one(tmp_path: Path) -> None:
+    scenes = [labelled(tmp_path / f"{number}.tif", 100 + 150 * number, 120, number) for number in range(2)]
+    disc_finder = finder(128, 32)
+    scores = score_scenes(
+        disc_finder.model,
+        scenes,
+        bands=("",),
+        statistics=SAME_SCALE,
+        num_classes=1,
+        tiling=disc_finder.tiling,
+        settings=disc_finder.settings,
+    )
+    assert scores["mask_ap50"] == pytest.approx(1.0)
+    assert scores["box_ap50"] == pytest.approx(1.0)
+
+
+def test_what_lies_outside_of_the_split_does_not_count() -> None:
+    one, two, across = (_block(row) for row in (0, 60, 36))
+    picture = beside([one, two, across], [one, two, across], [Window(0, 0, 40, 100)])
+    assert [each.class_id for each in picture.truth] == [0, -1, -1]
+    assert [each.window for each in picture.found] == [one.window]
+
+
+def test_labels_of_pixels_have_no_objects(tmp_path: Path) -> None:
+    info = write_scene(tmp_path / "a.tif", np.zeros((64, 64), np.uint8))
+    with pytest.raises(DataError, match="labelled by pixels"):
+        true_objects(LabelledScene(info, info), ObjectFiles())
+
+
+def test_outlines_are_drawn_and_what_is_inside_stays(tmp_path: Path) -> None:
+    plain = np.zeros((100, 100, 3), np.uint8)
+    painted = outlined(plain, [_block(10)], [(255, 0, 0)])
+    assert painted[10, 5].tolist() == [255, 0, 0]
+    assert painted[15, 10].tolist() == [0, 0, 0]
+    info = write_scene(tmp_path / "a.tif", plain[..., 0])
+    draw_objects(tmp_path / "a.png", info, [[_block(10)], []], [(255, 0, 0)])
+    from PIL import Image
+
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.size == (208, 100)
+
+
+def _block(row: int) -> Object:
+    return Object(0, Window(row, 0, 12, 20), np.ones((12, 20), np.bool_))
+
+
+def _place(each: Object) -> tuple[int, int, int]:
+    return each.window.row, each.window.col, each.num_px
