@@ -31,7 +31,7 @@ def official_scores(
         missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
         need, remedy = "torchmetrics and faster-coco-eval", "pip install 'outsize[coco]'"
         raise RunError(explain("the official evaluator is not installed", f"no {missing[0]}", need, remedy))
-    from torchmetrics.detection import MeanAveragePrecision
+    from torchmetrics.detection import MeanAveragePrecision  # type: ignore[import-not-found, unused-ignore]
 
     metric = MeanAveragePrecision(
         iou_type=("bbox", "segm"),
