@@ -181,7 +181,7 @@ def predict(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Predict whole scenes: a map (COG), its confidence, polygons."""
+    """Predict whole scenes: a map (COG), its confidence, polygons; or the objects in them."""
     from outsize.commands import predict as command
 
     shorter = [] if halo is None else [f"limits.halo_px={halo}", "limits.allow_approximate=true"]

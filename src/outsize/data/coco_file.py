@@ -61,9 +61,9 @@ def read_coco(path: Path) -> CocoFile:
     listed twice is one picture with the annotations of both.
     """
     tree = _load(path)
-    categories = _names(path, _rows(path, tree, "categories"))
+    categories = _by_id(path, _rows(path, tree, "categories"), "category", "name")
     pictures = _rows(path, tree, "images")
-    of_file = _files(path, pictures)
+    of_file = _by_id(path, pictures, "image", "file_name")
     found: dict[str, list[Annotation]] = {name: [] for name in of_file.values()}
     seen = set()
     for row in _rows(path, tree, "annotations"):
@@ -115,25 +115,15 @@ def _rows(path: Path, tree: Mapping[str, Any], key: str) -> list[dict[str, Any]]
     return rows
 
 
-def _names(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[Any, str]:
-    names: dict[Any, str] = {}
+def _by_id(path: Path, rows: Iterable[Mapping[str, Any]], kind: str, key: str) -> dict[Any, str]:
+    """Return what each id of a kind is called; an id of two says nothing."""
+    found: dict[Any, str] = {}
     for row in rows:
-        number, name = _key(path, row, "id", "category"), str(_key(path, row, "name", "category"))
-        if names.setdefault(number, name) != name:
-            found = f"{names[number]!r} and {name!r}"
-            raise _wrong(path, f"category id {number} is there twice", found, "one name for each id")
-    return names
-
-
-def _files(path: Path, rows: Iterable[Mapping[str, Any]]) -> dict[Any, str]:
-    """Return the file name of each picture's id; an id for two files says nothing."""
-    files: dict[Any, str] = {}
-    for row in rows:
-        number, name = _key(path, row, "id", "image"), str(_key(path, row, "file_name", "image"))
-        if files.setdefault(number, name) != name:
-            found = f"{files[number]} and {name}"
-            raise _wrong(path, f"image id {number} is there twice", found, "one picture for each id")
-    return files
+        number, name = _key(path, row, "id", kind), str(_key(path, row, key, kind))
+        if found.setdefault(number, name) != name:
+            both = f"{found[number]} and {name}"
+            raise _wrong(path, f"{kind} id {number} is there twice", both, f"one {key} for each id")
+    return found
 
 
 def _size(path: Path, row: Mapping[str, Any]) -> tuple[int, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -87,7 +85,9 @@ def _forward(
         found: tuple[Tensor, Tensor, Tensor] = torch.ops.outsize.fused_norm(x, weight, bias)
         return found
     if x.is_cuda:
-        mean, invstd = _kernels().statistics(x, running, momentum, eps)
+        from outsize.strategies import norm_kernels
+
+        mean, invstd = norm_kernels.statistics(x, running, momentum, eps)
         return fused.normed(x, (mean, invstd, weight, bias), None, relu=relu), mean, invstd
     y, mean, invstd = _aten.native_batch_norm(x, weight, bias, *running, True, momentum, eps)
     return y.relu_() if relu else y, mean, invstd
@@ -103,7 +103,9 @@ def _backward(grad: Tensor, x: Tensor, rows: Any, eps: float, *, relu: bool) -> 
         )
         return found
     if x.is_cuda:
-        of_x, of_weight, of_bias = _kernels().gradients(grad, x, rows, relu=relu)
+        from outsize.strategies import norm_kernels
+
+        of_x, of_weight, of_bias = norm_kernels.gradients(grad, x, rows, relu=relu)
         return of_x, of_weight.to(weight.dtype), of_bias.to(bias.dtype)
     if relu:
         grad = grad.masked_fill(fused.written(x, rows, None, relu=False) <= 0, 0)
@@ -111,10 +113,3 @@ def _backward(grad: Tensor, x: Tensor, rows: Any, eps: float, *, relu: bool) -> 
         grad, x, weight, None, None, mean, invstd, True, eps, (True, True, True)
     )
     return made
-
-
-@cache
-def _kernels() -> ModuleType:
-    from outsize.strategies import norm_kernels
-
-    return norm_kernels

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -45,7 +43,9 @@ class FusedCrossEntropy(torch.autograd.Function):
             found: Tensor = torch.ops.outsize.fused_cross_entropy(scores, labels)
             return found
         if scores.is_cuda:
-            total: Tensor = _kernels().total(scores, labels, weights)
+            from outsize.strategies import entropy_kernels
+
+            total: Tensor = entropy_kernels.total(scores, labels, weights)
             return total
         return functional.cross_entropy(
             precise(scores), labels.long(), weights, ignore_index=_NO_LABEL, reduction="sum"
@@ -59,7 +59,9 @@ class FusedCrossEntropy(torch.autograd.Function):
         if is_fake(scores):
             return torch.ops.outsize.fused_cross_entropy_backward(grad, scores, labels), None, None
         if scores.is_cuda:
-            return _kernels().gradient(grad, scores, labels, ctx.weights), None, None
+            from outsize.strategies import entropy_kernels
+
+            return entropy_kernels.gradient(grad, scores, labels, ctx.weights), None, None
         gaps = labels == _NO_LABEL
         own = labels.long().masked_fill(gaps, 0)
         weight = torch.ones_like(grad) if ctx.weights is None else ctx.weights[own]
@@ -82,10 +84,3 @@ def summed(scores: Tensor, labels: Tensor, weights: Weights) -> Tensor | None:
         each = each[: scores.shape[1]]
     found: Tensor = FusedCrossEntropy.apply(scores, labels, each)  # type: ignore[no-untyped-call, unused-ignore]
     return found
-
-
-@cache
-def _kernels() -> ModuleType:
-    from outsize.strategies import entropy_kernels
-
-    return entropy_kernels

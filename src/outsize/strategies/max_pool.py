@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -64,7 +62,9 @@ def _forward(x: Tensor, kernel: int, stride: int, padding: int, size: Any) -> tu
         found: tuple[Tensor, Tensor] = torch.ops.outsize.fused_pool(x, *size)
         return found
     if x.is_cuda:
-        made: tuple[Tensor, Tensor] = _kernels().pool(x, kernel, stride, padding, size)
+        from outsize.strategies import pool_kernels
+
+        made: tuple[Tensor, Tensor] = pool_kernels.pool(x, kernel, stride, padding, size)
         return made
     y, indices = _aten.max_pool2d_with_indices(x, kernel, stride, padding)
     rows, cols = _corners(size, stride, padding, x.device)
@@ -81,7 +81,9 @@ def _backward(
         found: Tensor = torch.ops.outsize.fused_pool_backward(grad, place, *size[2:])
         return found
     if grad.is_cuda:
-        made: Tensor = _kernels().gradient(grad, place, kernel, stride, padding, size)
+        from outsize.strategies import pool_kernels
+
+        made: Tensor = pool_kernels.gradient(grad, place, kernel, stride, padding, size)
         return made
     rows, cols = _corners(tuple(grad.shape[2:]), stride, padding, grad.device)
     wide = place.to(torch.int64)
@@ -97,10 +99,3 @@ def _corners(size: Any, stride: int, padding: int, device: torch.device) -> tupl
     """Return the first row and column of every window."""
     rows, cols = (torch.arange(side, device=device) * stride - padding for side in size)
     return rows[:, None], cols[None, :]
-
-
-@cache
-def _kernels() -> ModuleType:
-    from outsize.strategies import pool_kernels
-
-    return pool_kernels

@@ -61,22 +61,30 @@ def _sums(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a kern
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _added_up(  # type: ignore[no-untyped-def]
+    first, second, num_down, num_channels, channel, inside, high: tl.constexpr, wide: tl.constexpr
+):
+    row = tl.arange(0, high)
+    at = row[:, None] * num_channels + channel[None, :]
+    one = tl.zeros([high, wide], tl.float32)
+    other = tl.zeros([high, wide], tl.float32)
+    for start in range(0, num_down, high):
+        mask = (row < num_down - start)[:, None] & inside[None, :]
+        one += tl.load(first + start * num_channels + at, mask=mask, other=0.0)
+        other += tl.load(second + start * num_channels + at, mask=mask, other=0.0)
+    return tl.sum(one, 0), tl.sum(other, 0)
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _statistics(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a kernel has
     origins, first, second, mean, invstd, running_mean, running_var, num_down, num_channels, num_rows, momentum, eps,
     high: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
     channel = tl.program_id(0) * wide + tl.arange(0, wide)
     inside = channel < num_channels
-    row = tl.arange(0, high)
-    at = row[:, None] * num_channels + channel[None, :]
-    once = tl.zeros([high, wide], tl.float32)
-    squared = tl.zeros([high, wide], tl.float32)
-    for start in range(0, num_down, high):
-        mask = (row < num_down - start)[:, None] & inside[None, :]
-        once += tl.load(first + start * num_channels + at, mask=mask, other=0.0)
-        squared += tl.load(second + start * num_channels + at, mask=mask, other=0.0)
-    away = tl.sum(once, 0) / num_rows
-    variance = tl.maximum(tl.sum(squared, 0) / num_rows - away * away, 0.0)
+    once, squared = _added_up(first, second, num_down, num_channels, channel, inside, high, wide)
+    away = once / num_rows
+    variance = tl.maximum(squared / num_rows - away * away, 0.0)
     middle = tl.load(origins + channel, mask=inside, other=0.0) + away
     tl.store(mean + channel, middle, mask=inside)
     tl.store(invstd + channel, 1.0 / tl.sqrt(variance + eps), mask=inside)
@@ -128,17 +136,10 @@ def _gradient_rows(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - 
 ):  # fmt: skip
     channel = tl.program_id(0) * wide + tl.arange(0, wide)
     inside = channel < num_channels
-    row = tl.arange(0, high)
-    at = row[:, None] * num_channels + channel[None, :]
-    once = tl.zeros([high, wide], tl.float32)
-    along = tl.zeros([high, wide], tl.float32)
-    for start in range(0, num_down, high):
-        mask = (row < num_down - start)[:, None] & inside[None, :]
-        once += tl.load(first + start * num_channels + at, mask=mask, other=0.0)
-        along += tl.load(second + start * num_channels + at, mask=mask, other=0.0)
+    once, along = _added_up(first, second, num_down, num_channels, channel, inside, high, wide)
     s = tl.load(invstd + channel, mask=inside, other=0.0)
-    tl.store(of_bias + channel, tl.sum(once, 0), mask=inside)
-    tl.store(of_weight + channel, tl.sum(along, 0) * s, mask=inside)
+    tl.store(of_bias + channel, once, mask=inside)
+    tl.store(of_weight + channel, along * s, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
