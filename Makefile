@@ -15,8 +15,9 @@ $(VENV)/.ready: pyproject.toml
 demo: setup
 	$(BIN)/outsize demo --out runs/demo
 
+# a test has one core; those that need a GPU are left to test-gpu
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks docs

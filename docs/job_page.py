@@ -27,7 +27,8 @@ _UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2),
 
 Options of `maskrcnn` (task instances): `backbone` (`"resnet50"`, `"resnet101"`, `"resnet18"`, `"resnet34"`),
 `weights` (`"none"`, `"imagenet"`, `"coco"` or a file), `norm` (`"batch"` is trained, `"frozen"` stays as in the
-weights, `"group"` looks at each picture by itself), `anchor_px` (five sizes, `[32, 64, 128, 256, 512]`; `[8, 16,
+weights, `"group"` looks at each picture by itself), `finest_px` (4; 2 for objects of some 20 px and less: twice as
+fine a pyramid, for four times the time and memory), `anchor_px` (five sizes, `[32, 64, 128, 256, 512]`; `[8, 16,
 32, 64, 128]` for small objects), `anchor_ratios`, `rois_per_image` (128), `proposals_per_mpx` (4000) and
 `detections_per_mpx` (1500), of which there are at least `least_proposals` (1000) and `least_detections` (100),
 `score` (0.05), `nms_iou` (0.5) and `overlap_px` (192). Pictures are not resized: the job's scale is the model's.
@@ -68,6 +69,8 @@ def _kind(annotation: Any) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return ", ".join(f'"{each}"' for each in arguments)
+    if int in arguments and tuple[int, int] in arguments:
+        return "whole number, or two"
     if type(None) in arguments:
         return _kind(next(each for each in arguments if each is not type(None)))
     if origin is tuple:

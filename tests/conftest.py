@@ -23,10 +23,24 @@ from outsize.data.synthetic import CLASSES, draw_scene
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="outsize-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
-# Tiny networks: on a busy machine a second thread costs a hundred times what it brings.
+# Tiny networks: on a busy machine a second thread costs a hundred times what it brings. Processes that tests start
+# are told, too.
 torch.set_num_threads(1)
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# A process that compiles beside this one takes longer to start than to compile.
+if not torch.cuda.is_available():
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 WriteRaster = Callable[..., Path]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test, lest all wait for it at the end; leave a GPU to tests that run alone."""
+    items.sort(key=lambda item: item.path.name != "test_resume.py")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for item in items:
+            if "tests/gpu" in item.path.as_posix():
+                item.add_marker(pytest.mark.skip(reason="needs a GPU for itself: make test-gpu"))
 
 
 def pytest_collection_finish() -> None:

@@ -141,18 +141,22 @@ _SMALL = (
     "train.tile_px=64",
     "train.workers=1",
 )
+# other labels of the same pictures: the job's own network has seen the first
+_QUICK = ("model.name=unet", "model.levels=2", "model.width=4", "train.loss=cross_entropy")
 
 
 @pytest.mark.parametrize(
     ("name", "draw", "extra"),
     [
         ("cityscapes-gscnn", draw_cityscapes, ("model.width=8",)),
-        ("cityscapes-gscnn", draw_cityscapes, ("model.width=8", "data.labels=gtCoarse")),
+        ("cityscapes-gscnn", draw_cityscapes, (*_QUICK, "data.labels=gtCoarse")),
         ("cityscapes-erfnet", draw_cityscapes, ("model.width=8",)),
         ("camvid-deeplab", draw_camvid_colours, ("model.weights=none",)),
-        ("camvid-deeplab", draw_camvid_index, ("model.weights=none",)),
+        ("camvid-deeplab-scratch", draw_camvid_index, ()),
+        ("camvid-erfnet", draw_camvid_index, ("model.width=8",)),
+        ("camvid-gscnn", draw_camvid_index, ("model.width=8",)),
         ("taco-gscnn", draw_taco, ("model.width=8",)),
-        ("taco-gscnn", draw_taco, ("model.width=8", "data.class_map=taco-10")),
+        ("taco-gscnn", draw_taco, (*_QUICK, "data.class_map=taco-10")),
     ],
 )
 def test_example_of_a_dataset(name: str, draw: object, extra: tuple[str, ...], tmp_path: Path) -> None:
@@ -170,7 +174,7 @@ def test_example_of_a_dataset(name: str, draw: object, extra: tuple[str, ...], t
     check(job, overrides=overrides, reporter=quiet)
     train(job, overrides=overrides, device_name="cpu", mode="new", reporter=quiet)
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert last["step"] == (4 if "erfnet" in name else 2)
+    assert last["step"] == (4 if name == "cityscapes-erfnet" else 2)
     split = json.loads((run / "split.json").read_text())
     scored = "test" if split["test"] else "val"
     images = [Path(each["image"]) for each in split[scored]]
@@ -179,6 +183,68 @@ def test_example_of_a_dataset(name: str, draw: object, extra: tuple[str, ...], t
     assert 0 <= scores["mean_iou"] <= 1
     cited = load_job(job).published
     assert (scores["published"] or {"scores": {}})["scores"] == cited.scores
+
+
+def _nuclei(root: Path) -> None:
+    rng = np.random.default_rng(0)
+    for folder in ("images", "labels"):
+        (root / folder).mkdir()
+    for number in range(6):
+        ids = np.zeros((64, 80), np.uint16)
+        for place in range(1, 9):
+            row, col = int(rng.integers(54)), int(rng.integers(70))
+            ids[row : row + 10, col : col + 9] = place
+        picture = np.where(ids[..., None] > 0, 200, 40) + rng.integers(0, 20, (64, 80, 3))
+        Image.fromarray(picture.astype(np.uint8)).save(root / f"images/{number}.jpg", quality=95)
+        Image.fromarray(ids).save(root / f"labels/{number}.png")
+
+
+def _nuts(root: Path) -> None:
+    (root / "images").mkdir()
+    names = ("date", "fig", "hazelnut")
+    tree: dict[str, list[dict[str, object]]] = {"images": [], "annotations": []}
+    tree["categories"] = [{"id": number, "name": name} for number, name in enumerate(names, start=1)]
+    for number in range(3):
+        picture = np.full((64, 96, 3), 230, np.uint8)
+        tree["images"].append({"id": number, "file_name": f"{number}.jpg", "height": 64, "width": 96})
+        for place, (row, col) in enumerate(((4, 6), (20, 40), (36, 66)), start=1):
+            picture[row : row + 20, col : col + 20, place - 1] = 60
+            ring = [col, row, col + 20, row, col + 20, row + 20, col, row + 20]
+            about = {"id": 10 * number + place, "image_id": number, "category_id": place, "iscrowd": 0}
+            tree["annotations"].append(
+                about | {"segmentation": [ring], "bbox": [col, row, 20, 20], "area": 400}
+            )
+        Image.fromarray(picture).save(root / f"images/{number}.jpg", quality=95)
+    (root / "trainval.json").write_text(json.dumps(tree))
+
+
+_TINY = ("model.backbone=resnet18", "model.width=8", "model.head_width=8", "model.rois_per_image=8")
+
+
+@pytest.mark.parametrize(
+    ("name", "draw", "extra"),
+    [
+        ("nuclei", _nuclei, ("data.split.val=0.2",)),
+        ("nuts", _nuts, ()),
+        ("buildings", _buildings, ("data.split.block_px=330", "data.split.test=0.25", "model.overlap_px=64")),
+    ],
+)
+def test_example_of_objects(name: str, draw: object, extra: tuple[str, ...], tmp_path: Path) -> None:
+    """Two steps, and objects found in whatever is held out, or else in all there is."""
+    assert callable(draw)
+    (tmp_path / "data").mkdir()
+    draw(tmp_path / "data")
+    job, run, quiet = _EXAMPLES / f"{name}-maskrcnn.toml", tmp_path / "run", Reporter("quiet")
+    root = (tmp_path / "data").as_posix()
+    overrides = [*_SMALL, *_TINY, *extra, f"data.root={root}", f"run={run.as_posix()}"]
+    overrides += ["model.least_proposals=50", "model.least_detections=10", "model.detections_per_mpx=20"]
+    train(job, overrides=overrides, device_name="cpu", mode="new", reporter=quiet)
+    images = sorted((tmp_path / "data/images").glob("*.jpg")) if name == "nuts" else []
+    predict(run, images, out=None, overrides=(), device_name="cpu", reporter=quiet)
+    for split in {"nuclei": ("test",), "nuts": ("train",), "buildings": ("train", "test")}[name]:
+        scores = evaluate(run, split=split, reporter=quiet)
+        assert 0 <= scores["mask"]["ap50"] <= 1
+        assert 0 <= scores["map"]["f1"] <= 1
 
 
 def test_what_examples_cite_has_the_names_of_scores() -> None:
@@ -199,5 +265,7 @@ def test_what_examples_cite_has_the_names_of_scores() -> None:
 
 def test_every_example_is_tried() -> None:
     names = {"dubai", "buildings", "sentinel2", "satellite"}
+    names |= {"nuclei-maskrcnn", "nuts-maskrcnn", "buildings-maskrcnn"}
     names |= {"cityscapes-gscnn", "cityscapes-erfnet", "camvid-deeplab", "taco-gscnn"}
+    names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn"}
     assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names

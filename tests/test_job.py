@@ -36,6 +36,9 @@ def test_unknown_key_in_a_list_names_the_nearest(job_path: Path) -> None:
         ("train.batch=two", "train.batch"),
         ("limits.gpu_memory=16 apples", "16 apples"),
         ("train.optimizer=adam", "adam"),
+        ("train.tile_px=7", "'train.tile_px'"),
+        ("train.tile_px=[64]", "[height, width]"),
+        ("train.tile_px=[64, 1.5]", "[height, width]"),
         ("no_equals", "KEY=VALUE"),
         ("seed.deep=1", "reaches into a value"),
     ],
@@ -52,6 +55,16 @@ def test_overrides_win(job_path: Path) -> None:
     assert job.train.lr == 0.5
     assert job.limits.gpu_memory == 16 * 2**30
     assert job.model.options["width"] == 6
+
+
+def test_a_window_has_a_side_or_height_and_width(job_path: Path) -> None:
+    assert load_job(job_path, ["train.tile_px=96"]).train.window_px == (96, 96)
+    job = load_job(job_path, ["train.tile_px=[64,128]"])
+    assert (job.train.tile_px, job.train.window_px) == ((64, 128), (64, 128))
+    assert load_job(job_path, ["train.tile_px=[64, 64]"]).train.tile_px == 64
+    again = job_path.with_name("again.toml")
+    again.write_text(dump_job(job))
+    assert load_job(again) == job
 
 
 def test_broken_toml_and_missing_file(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def test_every_verb_is_shown() -> None:
 def test_the_verbs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # the demo as it is, but with less of everything
-    small = tuple((split, seed, 512 if split == "train" else 192) for split, seed, _ in demo._SCENES)
+    small = tuple((split, seed, 384 if split == "train" else 192) for split, seed, _ in demo._SCENES)
     monkeypatch.setattr(demo, "_SCENES", small)
-    shorter = demo._JOB.replace("width = 12", "width = 4")
+    shorter = demo._JOB.replace("levels = 4\nwidth = 12", "levels = 3\nwidth = 4")
     shorter = re.sub(r"epochs = \d+", "epochs = 1", shorter)
     monkeypatch.setattr(demo, "_JOB", re.sub(r"samples_per_epoch = \d+", "samples_per_epoch = 16", shorter))
     for words in _verbs():

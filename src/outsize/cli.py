@@ -162,6 +162,9 @@ def predict(
         typer.Argument(metavar="[IMAGES...]", help="Scenes; default: those held back.", readable=False),
     ] = None,
     *,
+    split: Annotated[
+        str | None, typer.Option("--split", help="The run's own scenes instead: test, val or train.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for the maps; default: RUN/predictions.", readable=False),
@@ -186,13 +189,16 @@ def predict(
 
     shorter = [] if halo is None else [f"limits.halo_px={halo}", "limits.allow_approximate=true"]
     overrides = [*shorter, *(set_ or ())]
+    reporter = _reporter(quiet)
+    if split is not None:
+        images = command.images_of(run, split, [*map(str, images or ()), *(bands or ())])
     command.predict(
         run,
         images or [],
         out=out,
         overrides=overrides,
         device_name=device,
-        reporter=_reporter(quiet),
+        reporter=reporter,
         aoi=aoi,
         stacks=bands or (),
     )
@@ -256,7 +262,9 @@ def memory(
     budgets: Annotated[
         str | None,
         typer.Option(
-            "--budgets", metavar="SHARES", help="Of what plain takes beyond the weights: 0.5,0.33,0.25."
+            "--budgets",
+            metavar="LIMITS",
+            help="Of what plain takes beyond the weights: 0.5,0.33,0.25. Or caps of the process: 16GiB,70%.",
         ),
     ] = None,
     ways: Annotated[

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from outsize.errors import JobError, explain
 from outsize.job_predict import PredictSection
 from outsize.known.tables import filled_in, for_task
-from outsize.units import parse_bytes
+from outsize.units import parse_bytes, parse_size, sides_of
 
 
 def parse_colour(value: object) -> tuple[int, int, int]:
@@ -61,6 +61,7 @@ def _checked_loss(value: str) -> str:
 
 LOSS_NAMES = ("cross_entropy", "dice", "focal", "gscnn")
 Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(gt=0)]
+WindowSize = Annotated[int | tuple[int, int], BeforeValidator(parse_size)]
 LabelsName = Annotated[str, AfterValidator(_checked_name)]
 LossName = Annotated[str, AfterValidator(_checked_loss)]
 Colour = Annotated[tuple[int, int, int], BeforeValidator(parse_colour)]
@@ -182,6 +183,7 @@ class Phase(_Section):
     name: str = "main"
     epochs: int | None = Field(None, ge=1)
     lr: float | None = Field(None, gt=0)
+    log_offset: float | None = Field(None, gt=1, description="of phases with an output of their own")
     trainable: Strings = Field((), description="prefixes of parameter names; empty trains everything")
     output: str | None = Field(
         None,
@@ -193,7 +195,7 @@ class TrainSection(_Section):
     """How to train."""
 
     epochs: int = Field(20, ge=1)
-    tile_px: int = Field(256, ge=8, description="side of a training window")
+    tile_px: WindowSize = Field(256, description="side of a training window, or [height, width]")
     batch: int = Field(8, ge=1)
     samples_per_epoch: int | None = Field(None, ge=1, description="default: cover the scenes once")
     optimizer: Literal["sgd", "adamw"] = "adamw"
@@ -211,6 +213,7 @@ class TrainSection(_Section):
     class_weights: Literal["none", "median", "log"] = Field(
         "none", description="median frequency, or 1/ln(c+p)"
     )
+    log_offset: float = Field(1.10, gt=1, description="c of 1/ln(c+p): the rarest class weighs 1/ln(c)")
     augment: tuple[Literal["flip", "turn", "scale", "noise", "jitter", "blur"], ...] = ("flip", "turn")
     rare_share: float = Field(0.0, ge=0, le=1, description="share of windows drawn where a rare class is")
     empty_share: float = Field(1.0, ge=0, le=1, description="largest share of windows with one class only")
@@ -225,15 +228,21 @@ class TrainSection(_Section):
         True, description="on a GPU, batch norm and ReLU as one operation: faster, last digits may differ"
     )
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
+    max_minutes: float | None = Field(None, gt=0, description="end by then; the rate follows the clock")
     checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
     workers: int = Field(
         2, ge=1, description="threads, or for a GPU processes, that read and prepare windows"
     )
     phases: tuple[Phase, ...] = ()
 
+    @property
+    def window_px(self) -> tuple[int, int]:
+        """Height and width of a training window."""
+        return sides_of(self.tile_px)
+
     def all_phases(self) -> tuple[Phase, ...]:
         """Return the phases with every blank filled in; plain training has one."""
-        blanks = {"epochs": self.epochs, "lr": self.lr}
+        blanks = {"epochs": self.epochs, "lr": self.lr, "log_offset": self.log_offset}
         phases = self.phases or (Phase(),)
         return tuple(
             phase.model_copy(update={k: v for k, v in blanks.items() if getattr(phase, k) is None})

@@ -6,6 +6,10 @@ import re
 
 from outsize.errors import JobError, explain
 
+Size = int | tuple[int, int]
+"""Of a window in px: the side of a square, or height and width."""
+
+_LEAST_SIDE_PX = 8
 _BYTE_FACTORS = {
     "": 1,
     "b": 1,
@@ -56,3 +60,32 @@ def format_seconds(seconds: float) -> str:
 def format_pixels(height: int, width: int) -> str:
     """Write an image size, height before width: "10,000 x 8,000 px"."""
     return f"{height:,} x {width:,} px"
+
+
+def parse_size(value: object) -> Size:
+    """Read the size of a window: a number, or a list of height and width."""
+    numbers = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    if len(numbers) != 2 or any(type(number) is not int or number < _LEAST_SIDE_PX for number in numbers):
+        raise ValueError(f"a whole number of at least {_LEAST_SIDE_PX}, or two: [height, width]")
+    return size_of(*numbers)
+
+
+def sides_of(size: Size) -> tuple[int, int]:
+    """Return height and width."""
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def size_of(height: int, width: int) -> Size:
+    """Return the size of a window: of a square one number."""
+    return height if height == width else (height, width)
+
+
+def num_px_of(size: Size) -> int:
+    """Count the pixels of a window."""
+    height, width = sides_of(size)
+    return height * width
+
+
+def format_size(size: Size) -> str:
+    """Write the size of a window: "512 px" of a square, else "512 x 1024 px"."""
+    return f"{size} px" if isinstance(size, int) else f"{size[0]} x {size[1]} px"

@@ -12,6 +12,7 @@ import torch
 from tests.bench.conftest import BLOCKS
 
 from outsize.bench import memory
+from outsize.bench.cap import Cap
 from outsize.bench.gauge import Turn
 from outsize.bench.memory import Planning, check_budgets, measure_memory
 from outsize.bench.subject import Subject
@@ -54,7 +55,7 @@ def test_all_ways_in_one_run(subject: Subject, monkeypatch: pytest.MonkeyPatch) 
     assert found["plain"] == {**found["plain"], "way": "plain", "peak_bytes": peak, "measured": True}
     budgets = [rows["ours-0.5"]["budget_bytes"], rows["ours-0.25"]["budget_bytes"]]
     assert budgets == [math.floor(resident + share * (peak - resident)) for share in (0.5, 0.25)]
-    assert limits == [math.ceil(each / 0.8) for each in budgets]
+    assert limits == budgets
     # those that budgets are set by are not counted: no other way ran beside them
     assert [len(each["turns"]) for each in rows.values() if each["failed"] is None] == [2] * 6
     assert rows["again"]["peak_bytes"] == peak
@@ -131,3 +132,18 @@ def test_budgets_are_shares() -> None:
     for bad in (0.0, -0.5, 1.5, math.nan):
         with pytest.raises(JobError, match=r"bad value in --budgets: found .*, needed shares above 0"):
             check_budgets([0.5, bad])
+
+
+def test_ours_under_a_cap_is_planned_for_it(subject: Subject) -> None:
+    asked: list[int] = []
+
+    def plan_for(limit_bytes: int) -> Plan:
+        asked.append(limit_bytes)
+        return PLAN
+
+    cap = Cap("70%", share=0.7)
+    found = _measure(subject, "plain", "ours", plan_for=plan_for, shares=(cap,))
+    row = _rows(found)["ours-70%"]
+    assert asked == [math.floor(0.7 * found["plain"]["peak_bytes"])]
+    assert (row["label"], row["share"]) == ("ours, capped at 70 % of plain", None)
+    assert row["budget_bytes"] == asked[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -42,10 +41,9 @@ Run = Callable[..., Outcome]
 @pytest.fixture(scope="session")
 def run() -> Iterator[Run]:
     """Run a command line; keywords are those of forker.py."""
-    command = [sys.executable, str(Path(__file__).with_name("forker.py"))]
+    command = [sys.executable, "-m", "tests.commands.forker"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with subprocess.Popen(command, env=one_thread, text=True, **pipes) as forker:
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], text=True, **pipes) as forker:
         assert forker.stdin is not None
         assert forker.stdout is not None
 

@@ -7,7 +7,6 @@ answers with one line: the exit code, or minus the signal that ended the process
 from __future__ import annotations
 
 import ctypes
-import gc
 import json
 import os
 import resource
@@ -15,12 +14,9 @@ import signal
 import sys
 from typing import Any
 
-import tensorboard.compat.proto.event_pb2
-import tensorboard.summary.writer.record_writer  # noqa: F401
+from tests import preloaded
 
 from outsize import cli
-from outsize.measure.trace import example_shape, trace
-from outsize.models import build_model
 from outsize.raster.write import TileStore
 
 
@@ -67,9 +63,7 @@ def child(request: dict[str, Any]) -> None:
     os._exit(code or 0)  # taking down a whole torch would take a second
 
 
-# reading a graph loads much of torch: once here, not in each process
-trace(build_model("unet", num_classes=2, in_channels=1, levels=2, width=2), example_shape(1))
-gc.freeze()  # else the first collection in a child copies all of the parent's memory
+preloaded.load()
 for line in sys.stdin:
     # pipes, not files, for a limit on the size of files is not meant for what is printed
     pipes = [os.pipe(), os.pipe()]

@@ -24,7 +24,7 @@ def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.Captur
         overrides=["limits.host_memory=4MiB"],  # budgets take its place
         device_name="cpu",
         out=out,
-        budgets="0.9, 0.02",
+        budgets="0.9, 0.02, 95%",
         ways="checkpoint,ours",
         rounds=2,
         reporter=Reporter("json"),
@@ -34,7 +34,7 @@ def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.Captur
     assert written["setting"] == {**written["setting"], "model": "unet", "batch": 2, "side_px": 64}
     assert written["versions"]["torch"]
     rows = {each["way"]: each for each in found["rows"]}
-    assert list(rows) == ["plain", "again", "checkpoint", "ours-0.9", "ours-0.02"]
+    assert list(rows) == ["plain", "again", "checkpoint", "ours-0.9", "ours-0.02", "ours-95%"]
     ours = rows["ours-0.9"]
     assert ours["failed"] is None
     assert ours["peak_bytes"] < rows["plain"]["peak_bytes"]

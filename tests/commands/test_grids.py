@@ -13,6 +13,7 @@ import pytest
 import rasterio
 import shapely
 from rasterio.features import rasterize
+from tests.commands.tiny_jobs import job_tail
 
 Run = Callable[..., object]
 SHAPE = (56, 72)
@@ -29,24 +30,8 @@ train = ["west.tif", "east.tif", "degrees.tif"]
 val = ["val/west.tif", "val/east.tif", "val/degrees.tif"]
 bands = ["red", "nir"]
 {labels}
-[[data.classes]]
-name = "field"
-value = 1
-[[data.classes]]
-name = "house"
-value = 2
-[model]
-levels = 2
-width = 4
-[train]
-epochs = 1
-tile_px = 32
-batch = 2
-samples_per_epoch = 6
-[limits]
-host_memory = "1GiB"
-tile_px = 32
 """
+TAIL = job_tail(field=1, house=2) + "samples_per_epoch = 6\n"
 
 
 def _write(path: Path, grid: str, seed: int) -> None:
@@ -79,7 +64,7 @@ def job(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         _write(tmp_path / "val" / f"{grid}.tif", grid, 10 + number)
     keys = 'labels = "{stem}.gpkg"\nall_polygons = "house"\noutside = "field"'
     labels = "" if request.param == "rasters" else keys
-    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path, labels=labels))
+    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path, labels=labels) + TAIL)
     return tmp_path / "job.toml"
 
 

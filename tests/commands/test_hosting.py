@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.commands.tiny_jobs import trained
 
 from outsize.commands import preparing
 from outsize.commands import train as training
@@ -29,13 +30,6 @@ from outsize.strategies.traffic import Meter
 from outsize.train.loop import Position
 
 QUIET = Reporter("quiet")
-
-
-def trained(job_path: Path, name: str, *overrides: str) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
-    run = RunFolder(job_path.parent / name)
-    every = ["train.tile_px=96", f"run={run.path.as_posix()}", "limits.tile_px=16", *overrides]
-    train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
-    return load_file(run.last), json.loads(run.plan.read_text())["train"]
 
 
 def test_room_is_what_the_job_allows_and_the_machine_has() -> None:

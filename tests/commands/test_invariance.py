@@ -15,6 +15,7 @@ import rasterio
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
+from tests.commands.tiny_jobs import job_tail
 
 from outsize.commands.predict import predict
 from outsize.commands.train import train
@@ -30,26 +31,8 @@ train = ["train-*.tif"]
 val = ["val.tif"]
 test = ["test.tif"]
 {bands}
-[[data.classes]]
-name = "dark"
-value = 3
-[[data.classes]]
-name = "bright"
-value = 7
-[model]
-name = "unet"
-levels = 2
-width = 4
-[train]
-epochs = 1
-tile_px = 32
-batch = 2
-samples_per_epoch = 8
-augment = ["flip", "turn", "scale", "noise"]
-[limits]
-host_memory = "1GiB"
-tile_px = 64
 """
+TAIL = job_tail(dark=3, bright=7) + 'samples_per_epoch = 8\naugment = ["flip", "turn", "scale", "noise"]\n'
 
 
 @dataclass(frozen=True)
@@ -91,7 +74,7 @@ def _store(folder: Path, how: Stored) -> Path:
         with rasterio.open(folder / f"{name}_labels.tif", "w", **profile, **form) as file:
             file.write(labels, 1)
     job = folder / "job.toml"
-    job.write_text(JOB.format(bands=f"bands = {json.dumps(BANDS)}" if how.bands_in_job else ""))
+    job.write_text(JOB.format(bands=f"bands = {json.dumps(BANDS)}" if how.bands_in_job else "") + TAIL)
     return job
 
 
@@ -125,13 +108,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 CASES = {
     "uint16, 65535": Stored(nodata=65535),
-    "int16, 0": Stored("int16"),
     "int16, -9999": Stored("int16", -9999),
-    "float32, -9999": Stored("float32", -9999),
     "float32, NaN": Stored("float32", math.nan),
     "uint8, 255": Stored("uint8", 255),
     "labels, 99": Stored(label_nodata=99),
-    "all permuted": Stored(orders=[(2, 0, 1)] * 4),
     "each permuted, pixels": Stored(orders=[(1, 0, 2), (0, 2, 1), (2, 1, 0), (1, 2, 0)], interleave="pixel"),
     "order of the first": Stored(orders=[(0, 1, 2), (0, 2, 1), (2, 1, 0), (1, 2, 0)], bands_in_job=False),
     "permuted, -9999": Stored("int16", -9999, orders=[(2, 1, 0)] * 4),

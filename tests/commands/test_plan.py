@@ -58,7 +58,7 @@ def test_a_scene_in_several_tiles_comes_with_the_ways_to_cut_it(job_path: Path) 
 
 
 def test_a_step_waits_in_host_memory_where_it_does_not_fit_a_gpu(job_path: Path) -> None:
-    asked = ("--set", "train.batch=16", "--set", "train.tile_px=256", "--set", "train.precision=fp32")
+    asked = ("--set", "train.batch=4", "--set", "train.tile_px=256", "--set", "train.precision=fp32")
     plain, _ = events(str(job_path), "--gpu", "h200", *asked)["plan"]
     limit = f"limits.gpu_memory={int(0.6 * plain['peak_bytes'])}"  # type: ignore[operator, call-overload]
     train, _ = events(str(job_path), "--gpu", "h200", *asked, "--set", limit)["plan"]
@@ -67,13 +67,13 @@ def test_a_step_waits_in_host_memory_where_it_does_not_fit_a_gpu(job_path: Path)
     assert "to host memory" in str(train["text"])
     # without room on the host another way is taken
     none, _ = events(
-        str(job_path), "--gpu", "h200", *asked, "--set", limit, "--set", "limits.host_memory=1MiB"
+        str(job_path), "--gpu", "h200", *asked, "--set", limit, "--set", "limits.host_memory=512KiB"
     )["plan"]
     assert none["swap"] is None
 
 
 def test_weights_are_left_on_the_host_only_where_nothing_else_fits(job_path: Path) -> None:
-    asked = ("--set", "model.levels=5", "--set", "model.width=48", "--set", "train.tile_px=32")
+    asked = ("--set", "model.levels=3", "--set", "model.width=196", "--set", "train.tile_px=32")
     roomy, _ = events(str(job_path), "--gpu", "h200", *asked)["plan"]
     assert roomy["offload"] is None
     states_bytes = 17_500_000 * 12  # 17.5 million weights, and two numbers of the optimizer for each

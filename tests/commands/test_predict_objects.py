@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 from scipy import ndimage
 from tests.infer.discs import DiscDetector, draw_discs, write_scene
 
+from outsize.commands.compare import compare
+from outsize.commands.compare_objects import FILE
 from outsize.commands.evaluate import evaluate
 from outsize.commands.evaluate_objects import evaluate_objects
 from outsize.commands.predict import predict
@@ -105,6 +108,27 @@ def test_a_perfect_detector_scores_one(run: RunFolder) -> None:
         assert result["official"]["ap"] == pytest.approx(result["mask"]["ap"], abs=1e-5)
     assert json.loads(run.scores.read_text())["test"]["mask"]["ap50"] == 1.0
     assert run.picture.is_file()
+
+
+def test_two_runs_of_objects_are_compared(run: RunFolder, tmp_path: Path) -> None:
+    quiet = Reporter("quiet")
+    (entry,) = predict(run.path, [], out=None, overrides=(), device_name="cpu", reporter=quiet)
+    other = RunFolder(Path(shutil.copytree(run.path, tmp_path / "other")))
+    path = other.predictions / Path(entry["objects"]).name
+    tree = json.loads(path.read_text())
+    num = len(tree["annotations"])
+    tree["annotations"] = tree["annotations"][5:]
+    path.write_text(json.dumps(tree))
+    same = compare((run.path, run.path), split="test", reporter=quiet)
+    assert same["agreement"] == 1.0
+    told = compare((run.path, other.path), split="test", reporter=quiet)
+    assert told["num_objects"] == [num, num - 5]
+    assert told["num_common"] == num - 5
+    scores = evaluate(run.path, split="test", reporter=quiet)
+    assert told["mask AP50"][0] == scores["mask"]["ap50"] > told["mask AP50"][1]
+    assert told["F1"][0] == scores["map"]["f1"] > told["F1"][1]
+    assert json.loads((run.path / FILE).read_text()) == told
+    assert not run.comparison.exists()
 
 
 def test_a_scene_that_was_not_predicted_is_named(run: RunFolder) -> None:

@@ -88,7 +88,7 @@ def test_three_phases_end_in_a_run_that_tells_all(job_path: Path) -> None:
     plans = json.loads(run.plan.read_text())
     assert plans["train"]["exact"]
     assert plans["train"]["tiles"] is None
-    assert not plans["predict"]["exact"]
+    assert plans["predict"]["exact"]  # each picture is one window
     assert json.loads((run.path / "usage.json").read_text())["train"]["num_images"] == 24
     assert "mask AP50" in info(run.path, _QUIET)["best weights"]
 

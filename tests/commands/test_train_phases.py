@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +76,19 @@ def test_two_phases_resume_in_either_with_the_same_bits(
     card = json.loads((undisturbed / "checkpoints" / "best.json").read_text())
     assert card["options"] == {"width": 8, "output": "whole"}
     assert card["trained"]["phase"] == 1  # whatever the encoder alone had scored
-    for at_call, phase in ((3, 0), (8, 1)):
-        run = tmp_path / f"killed-{at_call}"
+    run, mode = tmp_path / "killed", "new"
+    # of four steps each: in the third of the first phase, and then in the fourth of the second
+    for at_call, phase in ((3, 0), (5, 1)):
         with monkeypatch.context() as patch:
             _dying(patch, at_call)
             with pytest.raises(Killed):
-                _train(two_phases, run)
+                _train(two_phases, run, mode)
+        mode = "resume"
         with safe_open(RunFolder(run).state, framework="pt") as state:
             assert json.loads(state.metadata()["position"])["phase"] == phase
         if phase:
             _is_predicted_by_the_encoder(run, scenes / "test-2.tif", tmp_path / "map.tif")
-        assert _bits(_train(two_phases, run, "resume")) == expected
+    assert _bits(_train(two_phases, run, mode)) == expected
 
 
 def _is_predicted_by_the_encoder(run: Path, scene: Path, target: Path) -> None:
@@ -98,6 +101,19 @@ def _is_predicted_by_the_encoder(run: Path, scene: Path, target: Path) -> None:
     squares = classes.reshape(20, 8, 26, 8).swapaxes(1, 2).reshape(-1, 64)
     assert all(len(set(square) - {255}) <= 1 for square in squares)  # 255: no pixels there
     assert len(set(classes.ravel()) - {255}) > 1
+
+
+def test_phases_of_one_output_have_one_constant_of_weights(two_phases: Path, tmp_path: Path) -> None:
+    text = two_phases.read_text().replace("checkpoint_steps = 1", 'class_weights = "log"\nlog_offset = 1.3')
+    two_phases.write_text(text.replace('output = "encoder"', 'output = "encoder"\nlog_offset = 1.2'))
+    run = _train(two_phases, tmp_path / "run")
+    first = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+    shares = first["class_shares"]
+    for name, weight in first["class_weights"].items():  # those of the last phase are told
+        assert weight == pytest.approx(1 / math.log(1.3 + shares[name]))
+    two_phases.write_text(text.replace('output = "encoder"', "log_offset = 1.2"))
+    with pytest.raises(JobError, match=r"train\.phases\.log_offset changes: found 1\.3, needed one constant"):
+        _train(two_phases, tmp_path / "other")
 
 
 def test_an_unknown_output_is_refused_before_anything_is_read(two_phases: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from tests.commands.tiny_jobs import trained
 
 from outsize.commands import train as training
 from outsize.commands.train import train
@@ -20,13 +20,6 @@ from outsize.strategies import compose
 from outsize.strategies.step import Step, Terms
 
 QUIET = Reporter("quiet")
-
-
-def trained(job_path: Path, name: str, *overrides: str) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
-    run = RunFolder(job_path.parent / name)
-    every = ["train.tile_px=96", f"run={run.path.as_posix()}", "limits.tile_px=16", *overrides]
-    train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
-    return load_file(run.last), json.loads(run.plan.read_text())["train"]
 
 
 def test_recomputed_weights_are_the_same_to_the_bit(job_path: Path) -> None:
@@ -48,6 +41,33 @@ def test_weights_from_parts_are_those_of_the_whole(job_path: Path, share: float)
     assert plan["exact"]
     for name, value in plain.items():
         torch.testing.assert_close(tight[name], value, rtol=2e-3, atol=2e-4)
+
+
+def test_windows_that_are_no_squares_are_trained_in_parts_and_resumed(job_path: Path) -> None:
+    asked = ("train.tile_px=[57,120]", "model.norm=none", "limits.host_memory=1GiB")
+    plain, plan = trained(job_path, "plain", *asked)
+    assert " windows of 57 x 120 px are filled up to " in plan["why"][0]  # type: ignore[index]
+    tight_bytes = int(0.3 * plan["peak_bytes"] / 0.7)  # type: ignore[operator]
+    tight, plan = trained(job_path, "tight", *asked, f"limits.host_memory={tight_bytes}")
+    assert plan["micro_batches"] or plan["tiles"]
+    assert plan["exact"]
+    for name, value in plain.items():
+        torch.testing.assert_close(tight[name], value, rtol=2e-3, atol=2e-4)
+    run = RunFolder(job_path.parent / "plain")
+    facts = json.loads(run.facts.read_text())["train"]
+    assert facts["side_px"] == [57, 120]
+    again = [*asked, f"run={run.path.as_posix()}", "limits.tile_px=16"]
+    train(
+        job_path, overrides=again, device_name="cpu", mode="resume", reporter=QUIET
+    )  # nothing is left to do
+    with pytest.raises(RunError, match="another train"):
+        train(
+            job_path,
+            overrides=[*again, "train.tile_px=[120,57]"],
+            device_name="cpu",
+            mode="resume",
+            reporter=QUIET,
+        )
 
 
 @pytest.mark.parametrize("fails_at", [(3,), (3, 7)])

@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+from typer.testing import CliRunner
 
+from outsize.cli import app
 from outsize.commands.doctor import doctor
 from outsize.commands.evaluate import evaluate
 from outsize.commands.info import info
 from outsize.commands.plan import plan
-from outsize.commands.predict import predict
+from outsize.commands.predict import images_of, predict
 from outsize.commands.verify import verify
-from outsize.errors import RunError
+from outsize.errors import JobError, RunError
 from outsize.plan.plan import plan_from_dict
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
@@ -111,3 +113,16 @@ def test_a_scene_named_from_one_folder_is_known_in_another(
     predict(run.path, [Path("test-2.tif")], out=None, overrides=(), device_name="cpu", reporter=QUIET)
     monkeypatch.chdir(tmp_path)
     assert evaluate(run.path, split="test", reporter=QUIET)["num_px"] > 0
+
+
+def test_predict_takes_the_scenes_of_a_split_or_images_and_not_both(run: RunFolder) -> None:
+    cli_run = CliRunner().invoke
+    asked = ["predict", str(run.path), "--split", "val", "--device", "cpu", "--set", "predict.polygons=none"]
+    assert cli_run(app, asked).exit_code == 0
+    entries = json.loads(run.split.read_text())["val"]
+    ledger = json.loads((run.predictions / "predict.json").read_text())["scenes"]
+    assert [each["scene"] for each in ledger] == [entry["image"] for entry in entries]
+    with pytest.raises(JobError, match=r"images besides --split val: found a\.tif"):
+        images_of(run.path, "val", ["a.tif"])
+    with pytest.raises(RunError, match=r"no such split .*found 'all'"):
+        images_of(run.path, "all")

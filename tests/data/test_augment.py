@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from outsize.data.augment import augment, draw_side, noise, resize
+from outsize.data.augment import augment, draw_size, noise
+from outsize.data.resize import resize
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.statistics import BandStatistics
 from outsize.errors import JobError
@@ -79,11 +80,27 @@ def test_noise_is_in_units_of_the_band_whatever_its_numbers_are(dtype: str) -> N
 
 def test_scales_are_even_in_their_logarithm() -> None:
     rng = np.random.default_rng(0)
-    sides = np.array([draw_side(rng, 256) for _ in range(4000)])
+    sides = np.array([draw_size(rng, 256) for _ in range(4000)])
     assert sides.min() >= 128
     assert sides.max() <= 512
     thirds = np.histogram(np.log2(sides / 256), bins=[-1.01, -1 / 3, 1 / 3, 1.01])[0] / 4000
     np.testing.assert_allclose(thirds, 1 / 3, atol=0.03)
+
+
+def test_a_window_that_is_no_square_is_scaled_alike_on_both_sides() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.array([draw_size(rng, (64, 128)) for _ in range(300)])
+    np.testing.assert_allclose(sizes[:, 1], 2 * sizes[:, 0], atol=1)
+    again = np.random.default_rng(0)
+    assert draw_size(again, 64) in (sizes[0, 0], sizes[0, 0] + 1, sizes[0, 0] - 1)  # the same draw
+
+
+def test_turns_keep_the_shape_of_a_window() -> None:
+    pixels = np.arange(24, dtype=np.uint8).reshape(1, 4, 6)
+    sample = Sample(pixels, np.ones((4, 6), np.bool_), pixels[0])
+    rng = np.random.default_rng(0)
+    found = {augment(sample, ("turn",), rng, RGB).image.tobytes() for _ in range(40)}
+    assert found == {pixels.tobytes(), pixels[:, ::-1, ::-1].tobytes()}
 
 
 @pytest.mark.parametrize("side", [9, 16, 23, 32])

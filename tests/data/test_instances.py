@@ -23,7 +23,7 @@ from tests.data.instances_pictures import (
 from outsize.data.catalogue import find_data, look_around, make_splits
 from outsize.data.instances_ids import objects_of_ids
 from outsize.data.instances_masks import class_in_name
-from outsize.data.instances_store import load_objects
+from outsize.data.instances_store import ObjectFiles, load_objects
 from outsize.data.recall import recall_scenes
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import write_split
@@ -217,6 +217,10 @@ def test_polygons_on_a_scene(tmp_path: Path) -> None:
     assert [(kind, window) for kind, window, _ in found[:2]] == wanted
     assert [clipped for _, _, clipped in found] == [False, False, True]
     assert found[2][1] == Window(100, 150, 20, 10)
+    assert scene.objects is not None
+    whole = scene.image.window
+    shown, _ = ObjectFiles().in_window(scene.objects, whole, np.ones((whole.height, whole.width), np.bool_))
+    assert not any(each.clipped for each in shown)  # the scene's edge cuts it in every picture
     assert labels_of(scene)[drawn[1][1].slices].tolist() == np.full((12, 30), 2).tolist()
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from tests.data.instances_pictures import PLACES, SIZE, draw_coco, draw_ids, draw_masks, draw_scene, section
 
-from outsize.data.augment import augment, resize
+from outsize.data.augment import augment
 from outsize.data.blocks import index_blocks
 from outsize.data.catalogue import find_data, make_splits
 from outsize.data.instances_count import count_objects, most_in_window
 from outsize.data.instances_store import ObjectFiles, hold
 from outsize.data.objects import Object
+from outsize.data.resize import resize
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling import Mix
 from outsize.data.scenes import LabelledScene, label_table

@@ -82,7 +82,7 @@ def test_one_in_use_is_not_closed(pictures: list[SceneInfo], counts: dict[str, i
 
 def test_threads_get_the_scene_they_ask_for(pictures: list[SceneInfo]) -> None:
     scenes = OpenScenes(limit_bytes=700)
-    asked = np.random.default_rng(0).integers(0, 6, 400).tolist()
+    asked = np.random.default_rng(0).integers(0, 6, 120).tolist()
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(lambda number: _look(scenes, pictures[number]), asked)) == asked
     scenes.close()

@@ -17,6 +17,7 @@ from outsize.data.sampling import Mix
 from outsize.data.scenes import LabelledScene, label_table, open_scenes
 from outsize.data.statistics import BandStatistics
 from outsize.data.windows import TrainingWindows, num_classes
+from outsize.raster.read import SceneReader
 from outsize.tiles.window import Window
 
 WriteRaster = Callable[..., Path]
@@ -239,6 +240,37 @@ def test_all_samples_have_one_shape_and_one_dtype(write_raster: WriteRaster, nam
     samples = [windows.sample(0, index) for index in range(25)]
     assert {sample.image.shape for sample in samples} == {(2, 32, 32)}
     assert {str(sample.image.dtype) for sample in samples} == {"uint16" if names == ("flip",) else "float32"}
+    windows.close()
+
+
+@pytest.mark.parametrize("names", [("scale", "flip", "turn"), ("noise", "turn"), ("flip",)])
+def test_windows_need_not_be_square(write_raster: WriteRaster, names: tuple[str, ...]) -> None:
+    windows = TrainingWindows(
+        _pair(write_raster, "a", 80, 100),
+        TABLE,
+        tile_px=(24, 50),
+        augmentations=names,
+        statistics=BandStatistics((2.0, 0.0), (1.0, 1.0)),
+        seed=1,
+    )
+    samples = [windows.sample(0, index) for index in range(25)]
+    windows.close()
+    assert windows.samples_per_cover == round(80 * 100 / (24 * 50))
+    assert {sample.image.shape for sample in samples} == {(2, 24, 50)}
+    assert {sample.labels.shape for sample in samples} == {(24, 50)}
+    assert len({sample.image.tobytes() for sample in samples}) > 10
+
+
+def test_the_whole_picture_is_one_window(write_raster: WriteRaster) -> None:
+    scenes = _pair(write_raster, "a", 80, 100)
+    statistics = BandStatistics((2.0, 0.0), (1.0, 1.0))
+    windows = TrainingWindows(
+        scenes, TABLE, tile_px=(80, 100), augmentations=(), statistics=statistics, seed=1
+    )
+    with SceneReader(scenes[0].image) as reader:
+        whole = reader.read(scenes[0].image.window)
+    np.testing.assert_array_equal(windows.sample(0, 3).image, whole.pixels)
+    assert windows.samples_per_cover == 1
     windows.close()
 
 

@@ -34,6 +34,12 @@ def test_logarithmic_weights() -> None:
     assert weights == pytest.approx([1 / math.log(1.10 + each) for each in (0.8, 0.15, 0.05)])
 
 
+def test_the_offset_of_logarithmic_weights() -> None:
+    """As published for the encoder of ERFNet: rare classes weigh up to 1/ln(1.20)."""
+    weights = class_weights("log", np.array([[800, 150, 50]]), NAMES, log_offset=1.20)
+    assert weights == pytest.approx([1 / math.log(1.20 + each) for each in (0.8, 0.15, 0.05)])
+
+
 @pytest.mark.parametrize("kind", ["median", "log"])
 def test_a_class_without_a_pixel_is_named(kind: str) -> None:
     with pytest.raises(DataError, match=r"'tree' cannot be weighted.*class_weights to none"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.conftest import write_job
@@ -18,6 +19,7 @@ from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic import CLASSES
 from outsize.errors import PlanError
 from outsize.infer.compare import tiled_difference
+from outsize.infer.prepare import make_prepare
 from outsize.job import ClassSpec, LimitsSection, load_job
 from outsize.measure.facts import gather_facts
 from outsize.measure.machine import look_at_machine
@@ -26,8 +28,10 @@ from outsize.measure.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.choose import choose_predict
 from outsize.progress import Reporter
+from outsize.raster.read import SceneReader, describe
 from outsize.tiles.halo import Halo, Reach, derive_halo
-from outsize.train.checkpoint import Card, save_checkpoint
+from outsize.tiles.window import Window
+from outsize.train.checkpoint import Card, load_checkpoint, save_checkpoint
 
 NEEDS_PX = {
     "Unet": (281, 250, 288, 256),
@@ -141,6 +145,9 @@ def test_what_looks_everywhere_is_refused_by_the_name_of_the_layer(name: str) ->
     assert any(REFUSED[name] in reason for reason in plan.why)
 
 
+SMALL, LARGE = ("limits.tile_px=64",), ("limits.tile_px=512",)
+
+
 @pytest.fixture
 def run(tmp_path: Path, scenes: Path) -> Path:
     """A run of a model that cannot be tiled exactly."""
@@ -166,11 +173,32 @@ def test_approximate_with_the_measured_difference(run: Path, scenes: Path) -> No
     images, quiet = [scenes / "test-2.tif"], Reporter("quiet")
     assert load_job(run / "job.toml").limits.allow_approximate is False
     with pytest.raises(PlanError, match=r"decoder\.seg_blocks\.0"):
-        predict(run, images, out=None, overrides=(), device_name="cpu", reporter=quiet)
-    overrides = ("limits.allow_approximate=true", "limits.halo_px=32")
+        predict(run, images, out=None, overrides=SMALL, device_name="cpu", reporter=quiet)
+    overrides = ("limits.allow_approximate=true", "limits.halo_px=32", *SMALL)
     [result] = predict(run, images, out=None, overrides=overrides, device_name="cpu", reporter=quiet)
     assert result["exact"] is False
     assert 1e-4 < result["relative_difference"] < 1
     assert Path(result["map"]).is_file()
     proof = verify(run, overrides=overrides, device_name="cpu", reporter=quiet)
     assert not proof["tiled_equals_whole"]["float64"]["passed"]
+
+
+def test_a_picture_in_one_window_is_exact_without_leave(run: Path, scenes: Path) -> None:
+    images, quiet = [scenes / "test-2.tif"], Reporter("quiet")
+    [result] = predict(run, images, out=None, overrides=LARGE, device_name="cpu", reporter=quiet)
+    assert result["exact"] is True
+    assert "relative_difference" not in result
+    proof = verify(run, overrides=LARGE, device_name="cpu", reporter=quiet)
+    assert proof["exact"]
+    assert proof["tiled_equals_whole"] == {}
+    info = describe(images[0])
+    model, card = load_checkpoint(run / "checkpoints" / "best.safetensors")
+    with SceneReader(info) as reader:
+        raster = reader.read(Window(0, 0, info.height, info.width))
+    pixels, valid = (torch.from_numpy(array)[None] for array in (raster.pixels, raster.valid))
+    with torch.inference_mode():
+        whole = model.eval()(make_prepare(card.bands, info, card.statistics)(pixels, valid)).argmax(1)
+    with SceneReader(describe(Path(result["map"]))) as reader:
+        found = reader.read(Window(0, 0, info.height, info.width)).pixels[0]
+    values = np.array([each.value for each in card.classes])[whole[0].numpy()]
+    assert (found == values)[raster.valid].mean() > 0.9999  # but for ties in the last digit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -407,3 +407,22 @@ def test_a_parameter_that_a_module_does_not_show_has_no_name() -> None:
     model, images = Borrowing(), torch.randn(2, 3, 8, 8)
     facts = record(lambda: _sum(model, images).backward(), model, given=(images,))
     assert [each.key for each in facts.saved] == [("conv", 0, 0), ("", 0, 0), ("", 0, 1)]
+
+
+@pytest.mark.parametrize(("device", "num_copies"), [("cuda", 2), ("cpu", 0)])
+def test_a_part_of_a_gradient_is_copied_for_a_convolution_on_a_gpu(
+    device: Literal["cuda", "cpu"], num_copies: int
+) -> None:
+    class Apart(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 8, 1), nn.Conv2d(16, 8, 1)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return torch.as_tensor(self.second(torch.cat((self.first(images), self.first(-images)), 1)).sum())
+
+    model = Apart().to(memory_format=torch.channels_last)
+    facts = trace_step(model, (2, 3, 8, 8), loss=lambda net, x: net(x), device=device)
+    copies = [op for op in facts.ops if op.backward and op.kind == "clone"]
+    sizes = {each.index: each.size_bytes for each in facts.storages}
+    assert [sizes[op.outputs[0]] for op in copies] == [4 * 2 * 8 * 8 * 8] * num_copies

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from outsize.measure.usage import USAGE, watching, write_usage
+from outsize.measure.usage import USAGE, _look_by_program, watching, write_usage
 
 CPU = torch.device("cpu")
 
@@ -38,3 +38,18 @@ def test_verbs_stand_beside_each_other(tmp_path: Path) -> None:
     write_usage(tmp_path, "train", {"seconds": 2})
     write_usage(tmp_path, "predict", {"seconds": 1})
     assert json.loads((tmp_path / USAGE).read_text()) == {"train": {"seconds": 2}, "predict": {"seconds": 1}}
+
+
+def test_a_gpu_is_looked_at_by_the_program_of_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _look_by_program("GPU-1") is None
+    for said, wanted in (("81, 11310", (0.81, 11310 << 20)), ("[N/A], 5", (0.0, 0))):
+        program.write_text(f"#!/bin/sh\n[ $2 = GPU-1 ] && echo '{said}'\n")
+        program.chmod(0o755)
+        look = _look_by_program("GPU-1")
+        assert look is not None
+        assert look() == wanted
+        assert _look_by_program("GPU-2")() == (0.0, 0)  # type: ignore[misc]

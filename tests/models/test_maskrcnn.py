@@ -11,6 +11,7 @@ from tests.tasks.pictures import STATISTICS, draw, small_model
 from torchvision.models.detection import MaskRCNN as Theirs
 
 from outsize.errors import JobError, ModelError
+from outsize.infer.objects import are_sound
 from outsize.models import build_model, build_with_notes
 from outsize.models.maskrcnn import MaskRCNN, _pooled
 from outsize.models.maskrcnn_start import start_maskrcnn
@@ -18,6 +19,7 @@ from outsize.models.unsteady import ON_SHAPES, REAL
 from outsize.tasks.instances import make_loss_terms
 from outsize.train.phases import set_trainable
 
+_STRIDES = (4, 8, 16, 32, 64)
 _NARROW = {"backbone": "resnet18", "width": 32, "head_width": 64}
 
 
@@ -49,8 +51,9 @@ def _theirs(ours: MaskRCNN) -> Theirs:
     return model.eval()
 
 
-def test_names_and_answers_are_torchvisions() -> None:
-    ours = small_model("frozen").eval()
+@pytest.mark.parametrize("finest_px", [4, 2])
+def test_names_and_answers_are_torchvisions(finest_px: int) -> None:
+    ours = small_model("frozen", finest_px=finest_px).eval()
     pictures = torch.randn(2, 3, 64, 96)
     with torch.no_grad():
         found, expected = ours(pictures), _theirs(ours)(list(pictures))
@@ -60,6 +63,18 @@ def test_names_and_answers_are_torchvisions() -> None:
         assert torch.equal(one["labels"], other["labels"])
         for key in ("scores", "boxes", "masks"):
             assert torch.allclose(one[key], other[key], atol=1e-3), key
+
+
+def test_numbers_beyond_float16_are_told() -> None:
+    model = small_model("batch").eval()
+    pictures = torch.randn(2, 3, 64, 64)
+    pictures[1] = 1e30
+    with torch.no_grad(), torch.autocast("cpu", torch.float16):
+        found = model(pictures)
+    assert [bool(each["sound"]) for each in found] == [True, False]
+    assert not are_sound(found)
+    assert are_sound(found[:1])
+    assert are_sound([{}])
 
 
 def test_caps_grow_with_the_picture() -> None:
@@ -170,8 +185,8 @@ def test_narrow_numbers_do_not_move_boxes() -> None:
     features = [F.avg_pool2d(rows, 2**level) for level in range(4)]
     boxes = torch.tensor([[0, 300.6, 301.3, 345.9, 347.2], [0, 10.2, 401.7, 130.4, 509.9]])
     with torch.autocast("cpu", torch.bfloat16):
-        narrow = _pooled([each.bfloat16() for each in features], boxes, 7, REAL)
-    wide = _pooled(features, boxes, 7, REAL)
+        narrow = _pooled([each.bfloat16() for each in features], _STRIDES, boxes, 7, REAL)
+    wide = _pooled(features, _STRIDES, boxes, 7, REAL)
     assert narrow.dtype == torch.bfloat16
     assert torch.allclose(narrow.float(), wide, atol=0.5)  # of a cell, by the features' own rounding
 

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outsize.plan.choice import Choice, Ground, Item
-from outsize.plan.cost import Changed, StepCost
-from outsize.plan.mix import merged
+from outsize.plan.cost import Changed, StepCost, merged
 from outsize.plan.recompute import Recipe, find_recipes
 from outsize.plan.step import StepFacts
 from outsize.plan.swap import Movable, find_points

@@ -17,7 +17,9 @@ from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.plan import Plan, Tiling
 from outsize.plan.step import StepFacts
 from outsize.plan.ways import Task
+from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Obstacle, Reach
+from outsize.tiles.window import Window
 
 MIB, GIB = 2**20, 2**30
 HALO = Halo(Reach(30, 26), Reach(28, 24), 16)
@@ -96,10 +98,29 @@ def test_a_gpu_is_bound_by_gpu_memory() -> None:
 def test_an_obstacle_is_refused_by_name_or_marked() -> None:
     halo = Halo(HALO.rows, HALO.cols, 16, (Obstacle("encoder.0.1", "group_norm", "looks everywhere"),))
     with pytest.raises(PlanError, match=r"encoder\.0\.1 \(group_norm\): looks everywhere"):
-        choose_predict(facts(halo), limits(GIB), (500, 500))
-    plan = choose_predict(facts(halo), limits(GIB, allow_approximate=True), (500, 500))
+        choose_predict(facts(halo), limits(GIB), (500, 5000))
+    plan = choose_predict(facts(halo), limits(GIB, allow_approximate=True), (500, 5000))
     assert not plan.exact
     assert any("group_norm" in reason for reason in plan.why)
+
+
+@pytest.mark.parametrize("allow_approximate", [False, True])
+def test_what_looks_at_the_whole_picture_is_exact_where_a_window_is_one(allow_approximate: bool) -> None:
+    halo = Halo(HALO.rows, HALO.cols, 16, (Obstacle("encoder.0.1", "group_norm", "looks everywhere"),))
+    plan = choose_predict(facts(halo), limits(GIB, allow_approximate=allow_approximate), (365, 500))
+    assert plan.tiles is not None
+    assert plan.exact
+    assert any("a whole picture" in reason for reason in plan.why)
+    [tile] = cover(365, 500, plan.tiles.core_px, plan.tiles.halo)
+    # nothing is added that the model would look at, too
+    assert tile.read == tile.core == Window(0, 0, 365, 500)
+    # memory for parts only
+    small = limits(40 * MIB, allow_approximate=allow_approximate)
+    if allow_approximate:
+        assert not choose_predict(facts(halo), small, (500, 500)).exact
+    else:
+        with pytest.raises(PlanError, match="memory for the whole scene in one window"):
+            choose_predict(facts(halo), small, (500, 500))
 
 
 def test_a_short_halo_is_refused_or_marked() -> None:

@@ -17,6 +17,7 @@ from outsize.plan.timeline import Link
 from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, host_calls
 from outsize.plan.ways import Task, Way, plain, ways
 from outsize.tiles.halo import Halo, Reach
+from outsize.units import Size, num_px_of, sides_of
 
 Chain = Callable[..., StepFacts]
 
@@ -152,6 +153,26 @@ def test_one_large_image_is_cut_into_the_largest_tiles_that_fit(task: Task) -> N
     looser = planned(large, 0.5)
     assert isinstance(looser, Plan)
     assert looser.tiles is None or looser.tiles.core_px >= plan.tiles.core_px
+
+
+def test_a_window_that_is_no_square_is_cut_into_tiles_as_it_is(task: Task, chain: Chain) -> None:
+    asked: list[Size] = []
+
+    def by_pixels(num_samples: int, size_px: Size) -> StepFacts:
+        asked.append(size_px)
+        return chain(num_samples * num_px_of(size_px), 1)
+
+    flat = replace(task, batch=1, side_px=(64, 256), step_of=by_pixels)
+    square = replace(flat, side_px=128)
+    assert plain(flat).peak_bytes == plain(square).peak_bytes
+    asked.clear()
+    plan = planned(flat, 0.5)
+    assert isinstance(plan, Plan)
+    assert plan.tiles is not None
+    assert plan.tiles.core_px < 256
+    # tiles are as high as the window and shorter than it is wide, or smaller both ways; never higher than it
+    assert all(sides_of(size_px)[0] <= 64 and sides_of(size_px)[1] <= 256 for size_px in asked)
+    assert any(sides_of(size_px)[1] < 256 for size_px in asked)
 
 
 def test_a_part_on_which_the_model_does_not_run_is_rejected_with_the_reason(task: Task, chain: Chain) -> None:

@@ -112,7 +112,7 @@ def full_run(tmp_path: Path) -> Path:
         {"kind": "classes", "step": 0, "epoch": 0, "class_shares": dict.fromkeys(NAMES, 0.1)}
     ]
     for step in range(10, 60, 10):
-        times = {"wait_s": 0.1, "step_s": 0.4}
+        times = {"wait_s": 0.1, "copy_s": 0.05, "step_s": 0.4}
         lines.append(
             {"kind": "step", "epoch": 0, "step": step, "lr": 1e-3, **times, "terms": {NASTY: 1 / step}}
         )

@@ -67,7 +67,7 @@ def test_the_page_tells_it_and_escapes_it(full_run: Path) -> None:
     assert NASTY not in page
     for text in (
         "ours, 25 %",
-        "the process capped at 9.0 GiB",
+        "the process capped there",
         "slower than checkpoint every block",
         "599.00",
     ):
@@ -94,7 +94,7 @@ def test_a_row_shows_what_is_known() -> None:
 
 def test_more_memory_than_the_budget_is_told() -> None:
     (given, *more) = remarks_of(_ours(0.5, 75.0, 4.4))
-    assert "4.0 GiB for tensors, the process capped at 9.0 GiB; move 2 GiB" in given
+    assert "4.0 GiB given, and the process capped there; move 2 GiB" in given
     assert more == ["ours, 50 %: took 10.0% more than its budget"]
     assert remarks_of(_row("compile", 1.0, 1.0)) == []
     assert remarks_of(_ours(0.5, 75.0, 4.4, failed="no")) == []

@@ -69,6 +69,7 @@ def test_everything_is_told(full_run: Path) -> None:
         "Worst places",
         "train, drawn",
         "waiting for data",
+        "copying",
         "Predicting 5 scenes",
         "because of <script>",
         "Rejected:",

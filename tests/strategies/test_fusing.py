@@ -18,12 +18,12 @@ from outsize.data.sample import IGNORE
 from outsize.losses.cross_entropy import cross_entropy
 from outsize.measure.step import trace_step
 from outsize.models import build_model
-from outsize.models.unet import Join
+from outsize.models.unet import JoinedConv2d
 from outsize.plan.cost import StepCost
 from outsize.plan.fuse import find_fusible
 from outsize.plan.plan import Fuse
 from outsize.plan.recompute import find_recipes
-from outsize.strategies import batch_norm
+from outsize.strategies import batch_norm, joined
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.fusing import can_be_fused, fused_layers
 from outsize.strategies.saved import SavedTensors
@@ -87,7 +87,8 @@ def test_norms_of_a_unet_take_their_relu_along_and_pools_are_found() -> None:
     fuse = _fusible(_net("unet"), _images())
     assert len(fuse.norms_with_relu) == 18
     assert fuse.norms == ()
-    assert (fuse.pools, fuse.joins) == (("pool",), ("join",))
+    assert fuse.pools == ("pool",)
+    assert fuse.joins == tuple(f"merge.{place}" for place in range(4))
 
 
 def test_fused_layers_keep_less_and_are_one_operation_each() -> None:
@@ -288,7 +289,7 @@ def test_a_copy_made_meanwhile_runs_itself() -> None:
 
 _KERNELS = """
 import torch
-from outsize.strategies import entropy_kernels, max_pool, norm_kernels, pool_kernels
+from outsize.strategies import entropy_kernels, join_kernels, max_pool, norm_kernels, pool_kernels
 norm_kernels._num_processors = lambda device: 2
 far = lambda a, b: float((a.float() - b.float()).norm() / (b.float().norm() + 1e-12))
 for shape, window in (((2, 5, 9, 7), (2, 2, 0)), ((2, 64, 13, 20), (3, 2, 1)), ((1, 130, 8, 9), (3, 1, 1))):
@@ -306,6 +307,8 @@ for shape, window in (((2, 5, 9, 7), (2, 2, 0)), ((2, 64, 13, 20), (3, 2, 1)), (
         wanted = torch.ops.aten.native_batch_norm_backward(
             masked, x, weight, None, None, *known, True, 1e-5, (True, True, True))
         assert max(far(a, b) for a, b in zip(found, wanted)) < 1e-4
+    more = torch.randn(shape[0], 3, *shape[2:]).contiguous(memory_format=torch.channels_last)
+    assert torch.equal(join_kernels.join(x, more), torch.cat((x, more), 1))
     x = x.round(decimals=1)  # many maxima that are alike
     y, indices = torch.ops.aten.max_pool2d_with_indices(x, *window)
     size = tuple(y.shape[2:])
@@ -351,14 +354,32 @@ def test_kernels_do_as_torch_does() -> None:
     assert done.stdout == "alike\n", done.stderr
 
 
-def test_the_gradient_of_a_skip_does_not_hold_that_of_its_neighbour() -> None:
-    join = Join()
+@pytest.mark.parametrize(("bias", "most_bytes"), [(True, 2**28), (False, 2**28), (True, 2**10)])
+def test_a_convolution_of_two_halves_joins_neither_them_nor_their_gradients(
+    bias: bool, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined, "_MOST_BYTES", most_bytes)  # the last: one sample at a time
+    conv = JoinedConv2d(8, 6, 3, padding=1, bias=bias).to(memory_format=torch.channels_last)
     skip, up = (_images(8).requires_grad_() for _ in range(2))
-    parts = [skip * 1, up * 1]
-    held: list[int] = []
-    parts[0].register_hook(lambda grad: held.append(grad.untyped_storage().nbytes()))
-    with fused_layers(join, Fuse(joins=("",)))():
-        join(*parts).square().sum().backward()
-    assert held == [skip.nbytes]
-    assert skip.grad is not None
-    assert torch.equal(skip.grad, 2 * skip)
+    held: dict[str, int] = {}
+    saved: list[int] = []
+
+    def run() -> list[Tensor]:
+        for each in (skip, up, *conv.parameters()):
+            each.grad = None
+        halves = (skip * 1, up * 1)
+        for name, half in zip(("skip", "up"), halves, strict=True):
+            half.register_hook(lambda grad, name=name: held.update({name: grad.untyped_storage().nbytes()}))
+        conv(*halves).relu_().square().sum().backward()
+        return [each.grad for each in (skip, up, *conv.parameters()) if each.grad is not None]
+
+    plain = run()
+    assert held == {"skip": 2 * skip.nbytes, "up": 2 * up.nbytes}  # parts of one
+    with (
+        fused_layers(conv, Fuse(joins=("",)))(),
+        torch.autograd.graph.saved_tensors_hooks(lambda x: (saved.append(x.nbytes), x)[1], lambda x: x),
+    ):
+        ours = run()
+    assert held == {"skip": skip.nbytes, "up": up.nbytes}
+    assert max(saved) <= max(skip.nbytes, skip.nbytes // 4 * 6)  # no half with the other
+    assert _far(ours, plain) < 1e-6

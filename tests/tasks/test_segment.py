@@ -156,3 +156,22 @@ def test_labels_are_reduced_to_the_output_that_answers_and_totals_are_there_for_
     expected = torch.nn.functional.cross_entropy(logits, fewer.long(), ignore_index=IGNORE, reduction="sum")
     assert float(found["cross_entropy/8"]) == pytest.approx(float(expected.detach()), rel=1e-5)
     assert list(terms(model.eval(), batch)) == ["cross_entropy"]
+
+
+def test_phases_that_reduce_labels_otherwise_may_weigh_them_otherwise() -> None:
+    model = build_model("erfnet", num_classes=2, in_channels=4, width=8).train()
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randn(2, 4, 16, 16, generator=generator)
+    labels = torch.randint(2, (2, 16, 16), generator=generator, dtype=torch.uint8)
+    statistics = BandStatistics((0.0,) * 4, (1.0,) * 4)
+    each = {8: (1.0, 5.0), 1: (1.0, 3.0)}
+    totals = count_terms("cross_entropy", labels, each, strides=(1, 8))
+    batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals)
+    for output, stride, name in (("encoder", 8, "cross_entropy/8"), ("whole", 1, "cross_entropy")):
+        assert totals[name] == count_terms("cross_entropy", labels, each[stride], strides=(stride,))[name]
+        model.output = output
+        sums = []
+        for weights in (each, each[stride]):
+            torch.manual_seed(0)
+            sums.append(make_loss_terms("cross_entropy", statistics, weights)(model, batch)[name].item())
+        assert sums[0] == sums[1]

@@ -15,16 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.export
-import torch.utils.tensorboard
+from tests import preloaded
 
 import outsize.infer.validate as validate_module
 import outsize.train.checkpoint as checkpoint_module
 import outsize.train.loop as loop_module
 from outsize.commands.train import train
-from outsize.measure.facts import gather_facts
-from outsize.measure.machine import look_at_machine
-from outsize.models import build_model
 from outsize.progress import Reporter
 
 
@@ -87,15 +83,8 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 
 
-def warm_up() -> None:
-    """Load, on shapes alone, what each child would else load anew; no backward, after which none might be forked."""
-    torch.set_num_threads(1)
-    model = build_model("unet", num_classes=2, in_channels=1, levels=2, width=2)
-    gather_facts(model, 1, look_at_machine(torch.device("cpu")), bf16=False)
-
-
 def main(job: Path, folder: Path) -> None:
-    warm_up()
+    preloaded.load()
     undisturbed = folder / "undisturbed"
     outcomes: dict[str, Any] = {"undisturbed": run_child(job, undisturbed, "new")}
     expected = fingerprint(undisturbed)

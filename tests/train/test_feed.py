@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from outsize.data.sample import Sample
@@ -32,7 +33,7 @@ class _Windows:
         labels = np.array([[0, 1], [1, 255]], np.uint8)
         return Sample(image, np.ones((2, 2), bool), labels)
 
-    def share_memory(self, num_processes: int) -> None:
+    def share_memory(self, num_processes: int, limit_bytes: int) -> None:
         pass
 
 
@@ -40,10 +41,10 @@ def _count(_: str, labels: Tensor, __: Weights) -> dict[str, float]:
     return {"loss": float((labels != 255).sum())}
 
 
-def _feed(seen: Seen, windows: object = None, *, in_processes: bool = False) -> Feed:
+def _feed(seen: Seen, windows: object = None, *, in_processes: bool = False, decoded_bytes: int = 0) -> Feed:
     maker = BatchMaker(windows or _Windows(), _count, "", None, len(seen.names), 2)  # type: ignore[arg-type]
     cpu = torch.device("cpu")
-    workers = {"num_workers": 2, "in_processes": in_processes}
+    workers = {"num_workers": 2, "in_processes": in_processes, "decoded_bytes": decoded_bytes}
     return Feed(maker, seen, num_epochs=4, steps_per_epoch=3, device=cpu, **workers)  # type: ignore[arg-type]
 
 
@@ -94,6 +95,13 @@ def test_batches_of_the_next_epoch_are_made_before_they_are_asked_for() -> None:
         ]  # any other, too
 
 
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_an_epoch_that_is_left_early_does_not_run_into_the_next(in_processes: bool) -> None:
+    with closing(_feed(Seen(["a", "b"]), in_processes=in_processes)) as feed:
+        next(feed.batches(0, 0))
+        assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(1, 0)] == [100, 102, 104]
+
+
 def test_switching_is_restored_also_when_closed_early() -> None:
     before = sys.getswitchinterval()
     feed = _feed(Seen(["a", "b"]))
@@ -127,6 +135,39 @@ def test_processes_draw_the_samples_that_threads_draw(write_raster: Callable[...
         assert torch.equal(one.labels, other.labels)
         assert torch.equal(one.valid, other.valid)
         assert one.totals == other.totals
+
+
+def test_pictures_that_processes_share_give_the_samples_of_threads(tmp_path: Path) -> None:
+    """Windows that are no squares, pictures decoded once for all processes, and some for which there is no room."""
+    rng = np.random.default_rng(0)
+    scenes = []
+    for number in range(4):
+        image, labels = tmp_path / f"{number}.jpg", tmp_path / f"{number}.png"
+        Image.fromarray(rng.integers(0, 256, (60, 90, 3), dtype=np.uint8)).save(image)
+        Image.fromarray(rng.integers(0, 3, (60, 90), dtype=np.uint8)).save(labels)
+        scenes.append(LabelledScene(describe(image), describe(labels)))
+    windows = TrainingWindows(
+        scenes,
+        label_table([0, 1, 2], 255),
+        tile_px=(32, 80),
+        augmentations=("scale", "flip", "turn", "jitter", "blur"),
+        statistics=BandStatistics((100.0,) * 3, (50.0,) * 3),
+        seed=5,
+    )
+    assert windows.sample_bytes == 32 * 80 * 5
+    names = ["a", "b", "c"]
+    with closing(_feed(Seen(names), windows)) as feed:
+        wanted = list(feed.batches(0, 0))
+    with closing(_feed(Seen(names), windows, in_processes=True, decoded_bytes=3 * 60 * 90 * 4)) as feed:
+        found = list(feed.batches(0, 0))
+        assert feed.copied_s() == 0.0
+    windows.close()
+    assert wanted[0].images.shape == (2, 3, 32, 80)
+    assert wanted[0].images.dtype == torch.uint8
+    for one, other in zip(wanted, found, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.valid, other.valid)
 
 
 def test_the_key_of_a_sample_is_of_seed_epoch_and_number_alone() -> None:

@@ -179,3 +179,51 @@ def test_scores_of_one_output_are_no_measure_for_another() -> None:
     assert [better for _, better in bench.epochs] == [True, True, True, True, False]
     assert end.best_score == 0.2
     assert bench.model.output == "second"
+
+
+def _ticking(monkeypatch: pytest.MonkeyPatch, bench: Bench, step_s: float) -> None:
+    """Let every step take so long, and nothing else take any time."""
+    now_s = [100.0]
+    step = bench.step
+
+    def slow(batch: Batch, *, last: bool) -> dict[str, Tensor]:
+        now_s[0] += step_s
+        return step(batch, last=last)
+
+    bench.step = slow  # type: ignore[method-assign]
+    monkeypatch.setattr("outsize.train.loop.time.monotonic", lambda: now_s[0])
+
+
+def test_a_limit_of_time_ends_each_phase_at_its_share_and_the_rate_is_down_by_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    _ticking(monkeypatch, bench, step_s=1.0)
+    end = bench.fit(max_s=10.0, schedule=Schedule("polynomial", power=1.0))
+    # 2 and 3 of 5 epochs: 4 s and 6 s of 10
+    rates = [line["lr"] for line in bench.lines_of("step")]
+    assert rates == pytest.approx(
+        [0.1 * left for left in (1, 0.75, 0.5, 0.25)] + [0.01 * (1 - spent / 6) for spent in range(6)]
+    )
+    assert [line["epoch"] for line in bench.lines_of("epoch")] == [1, 2, 3]  # the last of which was cut short
+    assert (end.phase, end.total_steps, end.stopped, end.spent_s) == (2, 10, False, 10.0)
+
+
+def test_a_limit_of_time_counts_what_was_spent_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Bench(die_at=5)
+    _ticking(monkeypatch, first, step_s=1.0)
+    with pytest.raises(Killed):
+        first.fit(max_s=10.0)
+    optimizer, position, weights = first.states[-1]
+    second = Bench()
+    _ticking(monkeypatch, second, step_s=1.0)
+    second.model.load_state_dict(weights)
+    assert second.fit((optimizer, position), max_s=10.0).spent_s == 10.0
+    assert len(second.lines_of("step")) == 10 - position["total_steps"]
+
+
+def test_a_limit_of_time_that_is_not_reached_changes_nothing() -> None:
+    free, limited = Bench(), Bench()
+    free.fit(schedule=Schedule("cosine"))
+    limited.fit(schedule=Schedule("cosine"), max_s=1e9)
+    assert [each["lr"] for each in free.lines_of("step")] == [each["lr"] for each in limited.lines_of("step")]

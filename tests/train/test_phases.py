@@ -58,7 +58,7 @@ def test_prefixes_choose_what_trains() -> None:
 
 def test_a_prefix_of_nothing_is_refused_and_changes_nothing() -> None:
     model = build_model("unet", num_classes=2, in_channels=1, levels=2, width=4)
-    with pytest.raises(JobError, match=r"'heads'.*bottleneck, decoder, encoder, head, up"):
+    with pytest.raises(JobError, match=r"'heads'.*bottleneck, decoder, encoder, head, merge, up"):
         set_trainable(model, ("head", "heads"))
     assert all(each.requires_grad for each in model.parameters())
 

@@ -8,15 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-_DRIVER = Path(__file__).with_name("resume_driver.py")
+_ROOT = Path(__file__).parents[2]
 
 
 def test_resumed_trainings_end_with_the_same_bits(job_path: Path, tmp_path: Path) -> None:
     text = job_path.read_text().replace("levels = 3", "levels = 2")
     # steps are logged every tenth and saved every third, so that resuming begins in the middle of an epoch
     job_path.write_text(text.replace("[train]", "[train]\ncheckpoint_steps = 3"))
-    command = [sys.executable, str(_DRIVER), str(job_path), str(tmp_path / "runs")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    command = [sys.executable, "-m", "tests.train.resume_driver", str(job_path), str(tmp_path / "runs")]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = json.loads(done.stdout.splitlines()[-1])
     assert outcomes.pop("undisturbed") == 0

@@ -29,6 +29,7 @@ class Entry:
     meter: Meter = field(default_factory=Meter)  # of what ours moves to host memory
     notes: list[str] = field(default_factory=list)  # what could not be done as planned
     failed: str | None = None
+    is_short: bool = False  # memory ran out, or had to be put together from pieces
     setup_s: float = 0.0  # planning, compiling, first steps
     weighed_bytes: int | None = None  # on a CPU, apart from the clock
     turns: dict[int, Turn] = field(default_factory=dict)  # by round

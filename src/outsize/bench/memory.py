@@ -1,8 +1,7 @@
 """Peak memory against step time: every way to run one training step, in turns, and ours within budgets.
 
 other ways set up | plain ways timed: S, P | ours planned and set up, each under its cap | rounds of all
-                            '-> budget f = S + f (P - S), what tensors may take
-                                cap = budget / usable share, what the allocator may hold
+                            '-> budget f = S + f (P - S), or as given: what the allocator may hold, gaps included
 """
 
 from __future__ import annotations
@@ -13,6 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from outsize.bench.cap import Cap
 from outsize.bench.entry import Entry
 from outsize.bench.gauge import let_go, take_turn, weigh_on_cpu
 from outsize.bench.subject import Subject
@@ -26,6 +28,7 @@ from outsize.units import format_bytes
 BUDGETS = (0.5, 0.33, 0.25)
 ROUNDS = 8
 _SETTLING = 3  # turns of the plain ways before budgets are set by the fastest of them
+_LESS = (1.0, 0.97, 0.94, 0.9)  # shares of a budget that plans are made for, until one does
 _SLOW, _EVERY = 2.0, 4  # other ways that take longer than so many times plain soon run in every fourth round
 # What a way may fail with while the others go on. Out of memory and errors of torch.compile are RuntimeErrors.
 _FAILURES = (RuntimeError, OutsizeError)
@@ -41,21 +44,23 @@ class Planning:
     plain_bytes: int  # predicted peak of the plain step: what budgets are set by where it does not run
 
 
-def check_budgets(shares: Sequence[float]) -> tuple[float, ...]:
-    """Refuse budgets that are none; return them from the largest to the least, each once."""
+def check_budgets(given: Sequence[float | Cap]) -> tuple[float | Cap, ...]:
+    """Refuse budgets that are none; return shares from the largest to the least, then caps as given, each once."""
+    shares = [each for each in given if not isinstance(each, Cap)]
     for share in shares:
         if not 0 < share <= 1:
             needed = "shares above 0 and up to 1 of what plain takes beyond weights and optimizer"
             raise JobError(
                 explain("bad value in --budgets", f"{share:g}", needed, "write e.g. 0.5,0.33,0.25")
             )
-    return tuple(sorted(set(shares), reverse=True))
+    caps = dict.fromkeys(each for each in given if isinstance(each, Cap))
+    return (*sorted(set(shares), reverse=True), *caps)
 
 
 def measure_memory(
     subject: Subject,
     names: Sequence[str],
-    shares: Sequence[float],
+    budgets: Sequence[float | Cap],
     blocks: Blocks,
     planning: Planning,
     *,
@@ -66,7 +71,7 @@ def measure_memory(
     entries = [_other(subject, name, blocks, reporter) for name in names if name != OURS]
     plain, plain_bytes = _settle_plain(subject, entries) or (None, planning.plain_bytes)
     if OURS in names:
-        entries += [_ours(subject, share, plain_bytes, planning, reporter) for share in shares]
+        entries += [_ours(subject, each, plain_bytes, planning, reporter) for each in budgets]
     if not any(each.run for each in entries):
         found, remedy = entries[0].failed, "mend the model, or take a smaller batch"
         raise ModelError(explain("no way runs the training step", found, "one that does", remedy))
@@ -99,13 +104,35 @@ def _other(subject: Subject, name: str, blocks: Blocks, reporter: Reporter) -> E
     return entry
 
 
-def _ours(subject: Subject, share: float, plain_bytes: int, planning: Planning, reporter: Reporter) -> Entry:
+def _ours(
+    subject: Subject, given: float | Cap, plain_bytes: int, planning: Planning, reporter: Reporter
+) -> Entry:
+    """Plan for a budget; and for a little less where the allocator could not do with the first plan."""
+    for less in _LESS:
+        entry = _planned(subject, given, plain_bytes, planning, reporter, less=less)
+        if not entry.is_short:
+            break
+    return entry
+
+
+def _planned(
+    subject: Subject,
+    given: float | Cap,
+    plain_bytes: int,
+    planning: Planning,
+    reporter: Reporter,
+    *,
+    less: float,
+) -> Entry:
     resident_bytes = subject.resident_bytes
-    budget_bytes = math.floor(resident_bytes + share * (plain_bytes - resident_bytes))
-    limit_bytes = math.ceil(budget_bytes / planning.usable_share)
-    entry = Entry(f"{OURS}-{share:g}", f"ours, {100 * share:g} %", is_ours=True)
-    entry.share, entry.budget_bytes = share, budget_bytes
-    entry.cap_bytes = limit_bytes if subject.device.type == "cuda" else None
+    if isinstance(given, Cap):
+        entry = Entry(f"{OURS}-{given.text}", given.label, is_ours=True)
+        entry.budget_bytes = given.limit_bytes(plain_bytes)
+    else:
+        entry = Entry(f"{OURS}-{given:g}", f"ours, {100 * given:g} %", is_ours=True, share=given)
+        entry.budget_bytes = math.floor(resident_bytes + given * (plain_bytes - resident_bytes))
+    entry.cap_bytes = entry.budget_bytes if subject.device.type == "cuda" else None
+    limit_bytes = math.floor(less * entry.budget_bytes)
 
     def make() -> Step:
         entry.plan = planning.plan_for(limit_bytes)
@@ -113,10 +140,10 @@ def _ours(subject: Subject, share: float, plain_bytes: int, planning: Planning, 
         reporter.say("planned", f"{entry.label}: {entry.plan.why[-1]}", way=entry.name)
         return ours(subject, entry.plan, entry.notes.append, entry.meter)
 
-    reporter.say(
-        "way", f"planning for {format_bytes(budget_bytes)}, {100 * share:g} % of plain", way=entry.name
-    )
+    reporter.say("way", f"{entry.label}: planning for {format_bytes(limit_bytes)}", way=entry.name)
     _set_up(subject, entry, make, reporter)
+    if less < 1:
+        entry.notes.append(f"planned for {less:.0%} of the budget, for plans for more found memory in pieces")
     return entry
 
 
@@ -126,7 +153,8 @@ def _set_up(subject: Subject, entry: Entry, make: Callable[[], Step], reporter: 
 
     def begin() -> None:
         entry.run = subject.runs(make())
-        take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        turn = take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        entry.is_short = turn.num_retries > 0
         if subject.device.type == "cpu" and not entry.compiles:
             entry.weighed_bytes = weigh_on_cpu(entry.run, subject.resident_bytes + subject.batch_bytes)
 
@@ -190,7 +218,7 @@ def _attempt(subject: Subject, entry: Entry, what: Callable[[], None]) -> None:
     except _FAILURES as error:
         text = " ".join(str(error).split())
         entry.failed = text if isinstance(error, OutsizeError) else f"{type(error).__name__}: {text[:_TEXT]}"
-        entry.run = None
+        entry.run, entry.is_short = None, isinstance(error, torch.OutOfMemoryError)
     if entry.failed is not None:
         subject.forget()
         let_go(subject.device)

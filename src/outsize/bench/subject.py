@@ -72,10 +72,10 @@ def make_subject(
     bf16: bool,
 ) -> Subject:
     """Return the step that a section `train` describes, on a copy of the model and a batch of noise."""
-    side_px = section.tile_px
+    sides_px = section.window_px
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn((section.batch, num_bands, side_px, side_px), generator=generator)
-    shape = (section.batch, side_px, side_px)
+    images = torch.randn((section.batch, num_bands, *sides_px), generator=generator)
+    shape = (section.batch, *sides_px)
     labels = torch.randint(num_classes, shape, generator=generator, dtype=torch.uint8)
     totals = task.count_terms(section.loss, labels, None)
     statistics = BandStatistics((0.0,) * num_bands, (1.0,) * num_bands)

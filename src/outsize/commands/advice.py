@@ -13,6 +13,7 @@ from outsize.plan.cost import StepCost
 from outsize.plan.request import Request, Work, make_request
 from outsize.plan.tilings import Cut, list_cuts
 from outsize.plan.times import host_calls, together
+from outsize.units import num_px_of
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Planned
@@ -29,7 +30,7 @@ def cuts_of(job: Job, planned: Planned) -> Iterator[Cuts]:
         yield "prediction", _predict_cuts(job, planned, scene_px, tiles.core_px), scene_px, tiles.core_px
     tiles = planned.train_plan.tiles
     if tiles is not None:
-        window_px = job.train.tile_px, job.train.tile_px
+        window_px = job.train.window_px
         # what else the plan does is in its own peak, and only there
         peak_bytes = planned.train_plan.peak_bytes
         cuts = [
@@ -85,7 +86,7 @@ def request_for(job: Job, planned: Planned) -> Request:
     """Say what to ask for, so that the training of a job and the prediction of its test scenes run to their end."""
     section = job.train
     held = {split: sum(scene.image.num_px for scene in scenes) for split, scenes in planned.splits.items()}
-    per_epoch = section.samples_per_epoch or max(1, round(held["train"] / section.tile_px**2))
+    per_epoch = section.samples_per_epoch or max(1, round(held["train"] / num_px_of(section.tile_px)))
     num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
     num_classes = len(job.data.classes) if job.predict.probabilities else 0
     work = Work(
@@ -95,7 +96,7 @@ def request_for(job: Job, planned: Planned) -> Request:
         predicted_px=held["test"],
         bytes_per_px=1 + job.predict.confidence + num_classes,
         num_workers=section.workers,
-        batch_bytes=section.batch * section.tile_px**2 * (4 * len(planned.bands) + 2),
+        batch_bytes=section.batch * num_px_of(section.tile_px) * (4 * len(planned.bands) + 2),
     )
     return make_request(
         planned.train_plan,

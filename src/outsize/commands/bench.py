@@ -13,6 +13,7 @@ from outsize.progress import Reporter
 from outsize.runs import RunFolder, leaving_no_empty_folder, output_errors, write_json, write_text
 
 if TYPE_CHECKING:
+    from outsize.bench.cap import Cap
     from outsize.bench.memory import Planning
     from outsize.commands.planning import Situation
     from outsize.commands.preparing import Planned
@@ -44,7 +45,7 @@ def memory(
     from outsize.report.tradeoff import draw_memory
 
     names = choose_ways(None if ways is None else _listed(ways))
-    shares = check_budgets(BUDGETS if budgets is None else _shares(budgets))
+    limits = check_budgets(BUDGETS if budgets is None else _budgets(budgets))
     run = RunFolder(Path(job.run) if out is None else out)
     target = run.bench / "memory.json"
     where = situation_here(pick_device(device_name), job.train.precision)
@@ -52,7 +53,7 @@ def memory(
         with output_errors(target):
             run.bench.mkdir(parents=True, exist_ok=True)  # now: it would be late after minutes of measuring
         planned = plan_job(_without_limit(job, where), where, reporter)
-        measured = _measure(job, planned, names, shares, rounds, reporter)
+        measured = _measure(job, planned, names, limits, rounds, reporter)
     if not run.job.exists():  # a report begins with the job
         write_text(run.job, dump_job(job))
     write_json(target, measured)
@@ -68,7 +69,7 @@ def _measure(
     job: Job,
     planned: Planned,
     names: Sequence[str],
-    shares: Sequence[float],
+    budgets: Sequence[float | Cap],
     rounds: int,
     reporter: Reporter,
 ) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def _measure(
     found = measure_memory(
         subject,
         names,
-        shares,
+        budgets,
         blocks,
         _planning(job, planned, task),
         rounds=rounds,
@@ -154,13 +155,17 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _shares(text: str) -> list[float]:
-    found = []
+def _budgets(text: str) -> list[float | Cap]:
+    from outsize.bench.cap import parse_cap
+
+    found: list[float | Cap] = []
     for part in _listed(text):
+        cap = parse_cap(part)
         try:
-            found.append(float(part))
+            found.append(float(part) if cap is None else cap)
         except ValueError:
-            needed, remedy = "numbers above 0 and up to 1", "write e.g. --budgets 0.5,0.33,0.25"
+            needed = "numbers above 0 and up to 1, or caps such as 16GiB or 70%"
+            remedy = "write e.g. --budgets 0.5,0.33,0.25"
             raise JobError(explain("--budgets not understood", repr(part), needed, remedy)) from None
     return found
 

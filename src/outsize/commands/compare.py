@@ -26,11 +26,15 @@ def compare(
     paths: tuple[Path, Path], *, split: str, reporter: Reporter, aoi: Path | None = None
 ) -> dict[str, Any]:
     """Score two runs on the scenes of the first and count where their maps agree; leaves compare.json in it."""
+    from outsize.commands.compare_objects import compare_objects
     from outsize.data.scenes import label_table
+    from outsize.tasks import TASKS
 
     runs = (open_run(paths[0]), open_run(paths[1]))
     jobs = (load_job(runs[0].job), load_job(runs[1].job))
     _refuse_other_classes(runs, jobs)
+    if all(TASKS[job.task].decode is None for job in jobs):
+        return compare_objects(runs, jobs, split, aoi, reporter)
     names = tuple(each.name for each in jobs[0].data.classes)
     # the second run may give its classes other values, and in another order
     values = [{each.name: each.value for each in job.data.classes} for job in jobs]

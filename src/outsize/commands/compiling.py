@@ -14,6 +14,7 @@ from outsize.plan.compiled import Compiled, blocks_to_compile
 from outsize.plan.plan import Compile, Fuse
 from outsize.plan.step import StepFacts
 from outsize.progress import Reporter
+from outsize.units import Size
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,7 @@ def try_compiled(
     model: nn.Module,
     num_bands: int,
     where: Situation,
-    step_of: Callable[[int, int], StepFacts],
+    step_of: Callable[[int, Size], StepFacts],
     reporter: Reporter,
 ) -> tuple[Compiled, ...]:
     """Run a few samples plainly and compiled, and return what that does to memory and time; () where it cannot be.
@@ -47,7 +48,7 @@ def try_compiled(
         paths = blocks_to_compile(step_of(num_samples, side_px))
     except TraceError:
         return ()
-    shape = (num_samples, num_bands, side_px, side_px)
+    shape = (num_samples, num_bands, *section.window_px)
     found = []
     reporter.say("compiling", f"compiling {len(paths)} blocks to see what that brings: this takes a while")
     try:

@@ -35,9 +35,9 @@ def evaluate_objects(
     pictures, agreements = [], []
     with reporter.bar("evaluate", len(subjects), "scene") as bar:
         for subject, (path, min_score) in zip(subjects, results, strict=True):
-            picture = _beside(subject, path)
+            picture = beside_truth(subject, path)
             pictures.append(picture)
-            agreements.append(_agree(subject, picture, min_score))
+            agreements.append(agree_on_map(subject, picture, min_score))
             bar.advance()
     masks, boxes = (average_precision(pictures, len(names), kind=kind) for kind in ("mask", "box"))
     result: dict[str, Any] = {
@@ -64,7 +64,8 @@ def evaluate_objects(
     return result
 
 
-def _beside(subject: Subject, path: Path) -> Pictured:
+def beside_truth(subject: Subject, path: Path) -> Pictured:
+    """Put what a file says was found in a scene beside what is true of it."""
     from outsize.data.instances_store import ObjectFiles
     from outsize.infer.coco_results import read_results
     from outsize.infer.truth import beside, true_objects
@@ -73,7 +74,7 @@ def _beside(subject: Subject, path: Path) -> Pictured:
     return beside(truth, read_results(path), subject.scene.areas, subject.inside)
 
 
-def _agree(subject: Subject, picture: Pictured, min_score: float) -> Agreement:
+def agree_on_map(subject: Subject, picture: Pictured, min_score: float) -> Agreement:
     """Compare outlines on the ground; of what was found, only what the map has."""
     from outsize.data.objects import shared_px
     from outsize.metrics.map_objects import add, agree

@@ -14,6 +14,7 @@ from outsize.plan.plan import Fuse, Plan
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt, Rates
 from outsize.progress import Reporter
+from outsize.units import Size, format_size, sides_of, size_of
 
 if TYPE_CHECKING:
     import torch
@@ -105,7 +106,7 @@ def make_plans(
     task = train_task(job, model, num_bands, facts, where)
     step = task.step_of(task.batch, task.side_px)
     known = replace(facts, train=summary(step, task.batch, task.side_px))
-    plan = choose_train(known, job.limits, task)
+    plan = _told_of_padding(choose_train(known, job.limits, task), job, facts)
     if plan.offload is None:
         states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
         besides_bytes = sum(each.size_bytes for each in states)
@@ -113,6 +114,18 @@ def make_plans(
         besides_bytes = plan.offload.device_bytes - sum(task.weights.values())
     limits = limits_for(job.task, job.limits)
     return known, plan, choose_predict(known, limits, scene_px, resident_bytes=besides_bytes)
+
+
+def _told_of_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
+    """Add to the reasons of a plan that windows are no multiples of what the model works in: it fills them up."""
+    from outsize.tasks import TASKS
+
+    stride_px, window_px = facts.halo.stride_px, job.train.window_px
+    if not TASKS[job.task].tiles_train or not any(side_px % stride_px for side_px in window_px):
+        return plan
+    full_px = [-(-side_px // stride_px) * stride_px for side_px in window_px]
+    text = f"the model works in steps of {stride_px} px: windows of {format_size(job.train.tile_px)} are"
+    return replace(plan, why=(f"{text} filled up to {format_size(size_of(*full_px))}", *plan.why))
 
 
 def facts_on(model: nn.Module, num_bands: int, where: Situation, task: str = "segment") -> Facts:
@@ -144,7 +157,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         compiled=where.compiled,
         fuse=where.fuse,
         # a stride as long as the window: there is no smaller tile
-        halo=facts.halo if task.tiles_train else replace(facts.halo, stride_px=section.tile_px),
+        halo=facts.halo if task.tiles_train else replace(facts.halo, stride_px=max(section.window_px)),
         across_samples=first_norm(model, OVER_SAMPLES),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
         # on a CPU all memory is the host's
@@ -166,11 +179,11 @@ def _host_bytes(limit_bytes: int | None, where: Situation) -> float:
 
 
 class _StepOf(Protocol):
-    def __call__(self, num_samples: int, side_px: int, blocks: tuple[str, ...] = (), /) -> StepFacts: ...
+    def __call__(self, num_samples: int, side_px: Size, blocks: tuple[str, ...] = (), /) -> StepFacts: ...
 
 
 def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _StepOf:
-    """Return what tells the facts of a step by its number of samples, the side of its windows, and blocks run again."""
+    """Return what tells the facts of a step by its number of samples, the size of its windows, and blocks run again."""
     from outsize.measure.step import trace_step
     from outsize.strategies.blocks import checkpointed
     from outsize.strategies.fusing import fused_layers
@@ -191,14 +204,14 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
     around = None if fuse is None else lambda model: fused_layers(model, fuse)()
 
     @lru_cache(maxsize=32)
-    def step_of(num_samples: int, side_px: int, blocks: tuple[str, ...] = (), /) -> StepFacts:
+    def step_of(num_samples: int, side_px: Size, blocks: tuple[str, ...] = (), /) -> StepFacts:
         def loss_of(model: nn.Module, images: Tensor) -> Tensor:
             with checkpointed(model, blocks):
                 return loss(model, images)
 
         return trace_step(
             model,
-            (num_samples, num_bands, side_px, side_px),
+            (num_samples, num_bands, *sides_of(side_px)),
             loss=loss_of,
             optimizer=make_optimizer,
             bf16=where.bf16,

@@ -11,7 +11,7 @@ from outsize.commands.inputs import bands_of, open_inputs
 from outsize.commands.naming import naming
 from outsize.commands.predict_objects import predict_objects
 from outsize.commands.scoring import refuse_missed
-from outsize.errors import OutputError, explain
+from outsize.errors import JobError, OutputError, explain
 from outsize.job import load_job
 from outsize.job_predict import PredictSection
 from outsize.progress import Reporter
@@ -79,6 +79,16 @@ def predict(
     approximate = {} if ready.plan.exact else _approximation(ready, infos[0], reporter)
     with leaving_no_empty_folder(folder):
         return _predict(run.path, ready, scenes, approximate, reporter)
+
+
+def images_of(run_path: Path, split: str, given: Sequence[str] = ()) -> list[Path]:
+    """Return the images of one split of a run; refuse others that are `given` besides."""
+    from outsize.data.recall import recall_images
+
+    if given:
+        need, remedy = "either images or a split", "leave one of them out"
+        raise JobError(explain(f"images besides --split {split}", given[0], need, remedy))
+    return recall_images(open_run(run_path).split, split)
 
 
 def _predict(

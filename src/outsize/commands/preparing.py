@@ -154,7 +154,7 @@ def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:
     if not job.data.objects:
         return 0
     largest = MAX_SCALE if "scale" in job.train.augment else 1
-    return most_in_window(scenes, int(job.train.tile_px * largest))
+    return most_in_window(scenes, int(max(job.train.window_px) * largest))
 
 
 def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from outsize.job import Job
 from outsize.plan.step import StepFacts
 from outsize.progress import Reporter
-from outsize.units import format_seconds
+from outsize.units import Size, format_seconds, format_size, sides_of, size_of
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ def learn_here(
     model: nn.Module,
     num_bands: int,
     where: Situation,
-    step_of: Callable[[int, int], StepFacts],
+    step_of: Callable[[int, Size], StepFacts],
     reporter: Reporter,
 ) -> Learnt | None:
     """Run plain steps of the job's size, or the largest of which there is room, and return what they teach.
@@ -43,14 +43,14 @@ def learn_here(
     assert device is not None
     names = [name_of(model), section.loss, section.optimizer, f"bf16 {where.bf16}", f"fused {where.fuse}"]
     names.append(f"allocator {os.environ.get('PYTORCH_ALLOC_CONF')}")
-    names.append(f"{section.batch} x {num_bands} x {section.tile_px} px")
+    names.append(f"{section.batch} x {num_bands} x {format_size(section.tile_px)}")
 
     def learn_now() -> Learnt | None:
         reporter.say(
             "profiling", f"running a step on {device} to learn its time; remembered for the next plan"
         )
         for batch, side_px in _sizes(section.batch, section.tile_px):
-            shape = (batch, num_bands, side_px, side_px)
+            shape = (batch, num_bands, *sides_of(side_px))
             learnt = _learn(job, model, shape, where, step_of)
             if learnt is not None:
                 return learnt
@@ -63,20 +63,21 @@ def learn_here(
             if learnt.usable_share is None
             else f", tensors fill {learnt.usable_share:.0%} of what torch holds"
         )
-        text = f"a real step of {learnt.batch} x {learnt.side_px} px: {format_seconds(learnt.host_op_s)} to call an"
-        reporter.say("profiled", f"{text} operation{share}")
+        text = f"a real step of {learnt.batch} x {format_size(learnt.side_px)}"
+        reporter.say("profiled", f"{text}: {format_seconds(learnt.host_op_s)} to call an operation{share}")
     return learnt
 
 
-def _sizes(batch: int, side_px: int) -> Iterator[tuple[int, int]]:
+def _sizes(batch: int, side_px: Size) -> Iterator[tuple[int, Size]]:
     """Yield the batch that is asked for, half of it and so on, then smaller windows."""
     yield batch, side_px
     while batch > 1:
         batch = -(-batch // 2)
         yield batch, side_px
-    while side_px >= 2 * _LEAST_SIDE_PX and side_px % 2 == 0:
-        side_px //= 2
-        yield batch, side_px
+    height, width = sides_of(side_px)
+    while min(height, width) >= 2 * _LEAST_SIDE_PX and height % 2 == width % 2 == 0:
+        height, width = height // 2, width // 2
+        yield batch, size_of(height, width)
 
 
 def _learn(
@@ -84,7 +85,7 @@ def _learn(
     model: nn.Module,
     shape: tuple[int, int, int, int],
     where: Situation,
-    step_of: Callable[[int, int], StepFacts],
+    step_of: Callable[[int, Size], StepFacts],
 ) -> Learnt | None:
     """Learn from steps of one size; None where there is no room for them, or the model does not run on it."""
     import torch
@@ -94,7 +95,7 @@ def _learn(
     from outsize.plan.choose import USABLE
     from outsize.plan.cost import StepCost
 
-    batch, _, side_px, _ = shape
+    batch, side_px = shape[0], size_of(*shape[2:])
     device = where.device
     assert device is not None
     run: Callable[[], None] | None

@@ -41,7 +41,7 @@ def tightening(
         before, now = (
             now,
             tighter(
-                lambda budget_bytes: ways(budget_bytes=budget_bytes),
+                lambda budget_bytes: ways(budget_bytes=budget_bytes, held_bytes=shortage.available_bytes),
                 now,
                 wanted_bytes=shortage.wanted_bytes,
                 available_bytes=shortage.available_bytes,

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.hosting import host_has_room, place, what_moved
+from outsize.commands.hosting import host_has_room, place, room_for_pictures, what_moved
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
 from outsize.commands.validating import log_and_say, validate
-from outsize.errors import RunError, explain
+from outsize.errors import JobError, RunError, explain
 from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan, plan_from_dict
 from outsize.progress import Reporter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
     from outsize.data.sampling import Seen
     from outsize.data.windows import TrainingWindows
-    from outsize.losses import Weights
+    from outsize.losses import Weights, WeightsByStride
     from outsize.strategies.step import Step
     from outsize.train.feed import BatchMaker, Feed
     from outsize.train.log import TrainingLog
@@ -40,6 +40,7 @@ def train(
     from outsize.commands.preparing import prepare
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
+    from outsize.report.split import split_of_run
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
@@ -73,6 +74,9 @@ def train(
         num_steps = position.total_steps - (state[1]["total_steps"] if state else 0)
         summary = usage.summary(num_steps * job.train.batch, images_at_once=job.train.batch)
     write_usage(run.path, "train", summary)
+    split = split_of_run(run.metrics)
+    if split is not None:
+        reporter.say("times", split.line(), **split.as_dict())
     early = " (stopped early)" if position.stopped else ""
     score = f"best {TASKS[job.task].score_name} {position.best_score:.4f}"
     text = f"trained {position.total_steps} steps{early}, {score}: {run.best}"
@@ -179,6 +183,7 @@ def _fit(
             log=partial(log_and_say, job.task, log, bar, reporter),
             save_state=lambda tensors, where: save_state(run.state, prepared.model, in_full(tensors), where),
             save_epoch=partial(_save_epoch, run, prepared, task.score),
+            copied_s=feed.copied_s,
         )
         with _shortage_told():
             held = None if state is None else (as_held(prepared.model, state[0]), state[1])
@@ -237,7 +242,7 @@ def _feed(
     from outsize.train.feed import Feed
 
     section, on_gpu = job.train, prepared.device.type == "cuda"
-    batch_bytes = section.batch * section.tile_px**2 * (4 * len(prepared.card.bands) + 2)
+    batch_bytes = section.batch * make.windows.sample_bytes
     in_processes = on_gpu and can_share(batch_bytes, section.workers)
     if on_gpu and not in_processes:
         text = "warning: /dev/shm is too small for processes: threads prepare samples, and the GPU may wait for them"
@@ -250,6 +255,7 @@ def _feed(
         num_workers=section.workers,
         in_processes=in_processes,
         device=prepared.device,
+        decoded_bytes=room_for_pictures(prepared.train_plan, job.limits),
     )
 
 
@@ -258,7 +264,7 @@ class _Lessons:
     """What is learnt from."""
 
     windows: TrainingWindows
-    weights: Weights
+    weights: Weights | WeightsByStride
     classes: dict[str, Any]  # their shares and weights, where the labels were counted
 
 
@@ -267,7 +273,6 @@ def _open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> _Lessons:
     from outsize.data.blocks import index_blocks
     from outsize.data.sampling import Mix
     from outsize.data.windows import TrainingWindows
-    from outsize.losses.weights import class_weights
 
     section = job.train
     mix = Mix(section.rare_share, section.empty_share)
@@ -280,12 +285,14 @@ def _open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> _Lessons:
                 prepared.table,
                 len(names),
                 # a quarter: a window of half the side, as `scale` may read, still holds a whole block
-                block_px=max(8, section.tile_px // 4),
+                block_px=max(8, min(section.window_px) // 4),
                 num_threads=section.workers,
                 bar=bar,
             )
-        weights = class_weights(section.class_weights, index.of_scenes, names)
-        classes = _say_classes(names, index.of_scenes.sum(0), weights, reporter)
+        each_weights = _weights_of_phases(job, prepared, index.of_scenes)
+        last = list(each_weights.values())[-1]
+        weights = last if len(set(each_weights.values())) == 1 else each_weights
+        classes = _say_classes(names, index.of_scenes.sum(0), last, reporter)
     windows = TrainingWindows(
         prepared.splits.train,
         prepared.table,
@@ -297,6 +304,24 @@ def _open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> _Lessons:
         index=index,
     )
     return _Lessons(windows, weights, classes)
+
+
+def _weights_of_phases(job: Job, prepared: Prepared, num_px: NDArray[np.int64]) -> dict[int, Weights]:
+    """Return the class weights by the stride that phases reduce labels by, in the order of phases."""
+    from outsize.losses.weights import class_weights
+    from outsize.train.phases import label_strides
+
+    names = [each.name for each in prepared.card.classes]
+    found: dict[int, Weights] = {}
+    for phase in job.train.all_phases():
+        offset = phase.log_offset or job.train.log_offset
+        weights = class_weights(job.train.class_weights, num_px, names, log_offset=offset)
+        [stride] = label_strides(prepared.model, [phase.output])
+        if found.setdefault(stride, weights) != weights:
+            need = "one constant for all phases of an output"
+            remedy = "give them the same, or train in two runs by train.init"
+            raise JobError(explain("train.phases.log_offset changes", f"{offset:g}", need, remedy))
+    return found
 
 
 def _say_classes(
@@ -338,6 +363,7 @@ def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
         steps_per_epoch=max(1, num_samples // section.batch),
         seed=job.seed,
         early_stop_epochs=section.early_stop_epochs,
+        max_s=None if section.max_minutes is None else 60 * section.max_minutes,
         score=TASKS[job.task].score,
         checkpoint_steps=section.checkpoint_steps,
     )

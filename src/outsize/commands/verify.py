@@ -41,13 +41,14 @@ def verify(
     with naming(run.job):
         ready = load_ready(run.best, job.limits, [info], device_name=device_name, precision="fp32")
     result: dict[str, Any] = {"scene": str(info.path), "exact": ready.plan.exact, "tiled_equals_whole": {}}
-    if TASKS[ready.card.task].tiles_exactly:
-        failures = _compare(ready, info, result, reporter)
-    else:
-        failures = []
+    failures = []
+    if not TASKS[ready.card.task].tiles_exactly:
         reporter.say("verify", "tiled = whole: not compared, objects of overlapping tiles are joined")
-    if ready.plan.exact:
-        failures += _probe(ready, result, reporter)
+    elif ready.takes_whole:
+        reporter.say("verify", "tiled = whole: not compared, pictures of this size are not cut")
+    else:
+        failures += _compare(ready, info, result, reporter)
+        failures += _probe(ready, result, reporter) if ready.plan.exact else []
     if train_plan is not None:
         failures += _step(train_plan, ready, job.train.loss, result, reporter)
         if train_plan.swap is not None:

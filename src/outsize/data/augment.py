@@ -16,12 +16,10 @@ from outsize.data.colours import blur, draw_recolouring, draw_sigma_px, recolour
 from outsize.data.sample import Sample
 from outsize.data.statistics import BandStatistics
 from outsize.errors import JobError, explain
+from outsize.units import Size, sides_of, size_of
 
 MAX_SCALE = 2.0  # and 1/2; beyond, bilinear reading would skip pixels
 GAIN, OFFSET, NOISE = 0.1, 0.1, 0.05  # of a band's standard deviation
-
-FLOAT_NAMES = frozenset({"scale", "noise"})
-"""Those that need numbers between the numbers of a file: with one of them, samples are float32."""
 
 
 def flip(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
@@ -33,9 +31,9 @@ def flip(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
 
 
 def turn(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
-    """Turn by 0, 1, 2 or 3 quarters."""
-    quarters = int(rng.integers(4))
+    """Turn by 0, 1, 2 or 3 quarters; a window that is no square by none or two, or it would have another shape."""
     height, width = sample.labels.shape
+    quarters = int(rng.integers(4)) if height == width else 2 * int(rng.integers(2))
     turned = shapes.turn(sample.objects, height, width, quarters)
     return replace(_each(sample, lambda array: np.rot90(array, quarters, axes=(-2, -1))), objects=turned)
 
@@ -93,50 +91,11 @@ def augment(
     return sample
 
 
-def draw_side(rng: np.random.Generator, tile_px: int) -> int:
-    """Draw the side of the window that, brought to `tile_px`, is a change of scale: 1/2 to 2, even in log."""
+def draw_size(rng: np.random.Generator, tile_px: Size) -> Size:
+    """Draw the size of the window that, brought to `tile_px`, is a change of scale: 1/2 to 2, even in log."""
     zoom: float = MAX_SCALE ** rng.uniform(-1, 1)
-    return round(tile_px * zoom)
-
-
-def resize(sample: Sample, side_px: int) -> Sample:
-    """Bring a square sample with a float32 image to another side: pixels bilinear, the rest by the nearest.
-
-    Invalid pixels take no part: they would draw a dark rim around what is valid.
-    """
-    height = sample.labels.shape[0]
-    if height == side_px:
-        return sample
-    centres = (np.arange(side_px) + 0.5) * (height / side_px)
-    nearest = centres.astype(np.intp)
-    labels, valid = (array[nearest][:, nearest] for array in (sample.labels, sample.valid))
-    objects = shapes.scale(sample.objects, sample.labels.shape, (side_px, side_px))
-    if sample.valid.all():
-        return Sample(_bilinear(sample.image, centres), valid, labels, objects)
-    weights = sample.valid.astype(np.float32)
-    # a pixel whose nearest one is valid has a weight of at least 1/4
-    image = _bilinear(sample.image * weights, centres) / np.maximum(_bilinear(weights, centres), 0.25)
-    return Sample(image, valid, labels, objects)
-
-
-def _bilinear(array: NDArray[np.float32], centres: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Take values at `centres` (0.5 is the middle of the first pixel) along rows, then columns."""
-    last = array.shape[-1] - 1
-    places = np.clip(centres - 0.5, 0, last)
-    low = np.minimum(places.astype(np.intp), max(0, last - 1))
-    high = np.minimum(low + 1, last)
-    share = (places - low).astype(np.float32)
-    rows = _between(np.take(array, low, axis=-2), np.take(array, high, axis=-2), share[:, None])
-    return _between(np.take(rows, low, axis=-1), np.take(rows, high, axis=-1), share)
-
-
-def _between(
-    one: NDArray[np.float32], other: NDArray[np.float32], share: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    other -= one
-    other *= share
-    other += one
-    return other
+    height, width = sides_of(tile_px)
+    return size_of(round(height * zoom), round(width * zoom))
 
 
 def _as_floats(sample: Sample, change: Callable[[Tensor], Tensor]) -> Sample:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,11 @@ class ObjectFiles:
     ) -> tuple[tuple[Object, ...], NDArray[np.bool_]]:
         """Return the objects of a window, counted from its corner, and which of its pixels may be learnt from.
 
-        `inside` are the pixels that belong to the split. What the border of those, or of the window, cuts is clipped.
+        `inside` are the pixels that belong to the split. What the border of those, or of the window, cuts is clipped;
+        what the border of the scene cuts is as every picture of it shows it, and can be learnt.
         """
-        found = keep_inside(crop(self.of(path, shrink).near(window), window), inside)
+        near = [replace(each, clipped=False) for each in self.of(path, shrink).near(window)]
+        found = keep_inside(crop(near, window), inside)
         known = inside.copy()
         for each in found:
             if each.class_id == UNKNOWN:

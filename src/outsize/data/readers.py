@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outsize.data.decoded import DecodedPictures
 from outsize.raster.read import SceneInfo, SceneReader
 
 LIMIT_BYTES = 2 * 2**30
@@ -28,14 +29,16 @@ class _Open:
 class OpenScenes:
     """Lends readers to any number of threads; a picture stays decoded while its reader is open."""
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, limit_bytes: int = LIMIT_BYTES, decoded: DecodedPictures | None = None) -> None:
+        """Pictures that are in `decoded` are not counted to the limit."""
+        self._decoded = decoded
         self._limit_bytes, self._used_bytes = limit_bytes, 0
         self._open: OrderedDict[SceneInfo, _Open] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[OpenScenes], tuple[int]]:
-        """In another process, files are opened anew."""
-        return OpenScenes, (self._limit_bytes,)
+    def __reduce__(self) -> tuple[type[OpenScenes], tuple[int, DecodedPictures | None]]:
+        """In another process, files are opened anew; what is decoded is shared with it."""
+        return OpenScenes, (self._limit_bytes, self._decoded)
 
     @contextmanager
     def lend(self, info: SceneInfo) -> Iterator[SceneReader]:
@@ -43,7 +46,7 @@ class OpenScenes:
         with self._lock:
             each = self._open.get(info)
             if each is None:
-                each = self._open[info] = _Open(SceneReader(info), _size_bytes(info))
+                each = self._open[info] = self._opened(info)
                 self._used_bytes += each.size_bytes
             self._open.move_to_end(info)
             each.num_users += 1
@@ -61,8 +64,17 @@ class OpenScenes:
                 each.reader.close()
             self._open.clear()
             self._used_bytes = 0
+            if self._decoded is not None:
+                self._decoded.close()
+
+    def _opened(self, info: SceneInfo) -> _Open:
+        if self._decoded is not None and self._decoded.holds(info):
+            return _Open(SceneReader(info, self._decoded.read), 0)
+        return _Open(SceneReader(info), _size_bytes(info))
 
     def _make_room(self) -> None:
+        if self._used_bytes <= self._limit_bytes:
+            return  # without a look at all keys
         for info in list(self._open):
             if self._used_bytes <= self._limit_bytes:
                 return

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from outsize.data.blocks import BlockIndex, areas_of
 from outsize.data.scenes import LabelledScene
 from outsize.tiles.window import Window
+from outsize.units import Size, sides_of
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,23 @@ class Places:
             self._rare = [_weighted(index.num_px[:, each]) for each in rare_classes(index.num_px.sum(0))]
             self._mixed = np.flatnonzero((index.num_px > 0).sum(1) > num_few)
 
-    def anywhere(self, rng: np.random.Generator, side_px: int) -> Place:
+    def anywhere(self, rng: np.random.Generator, side_px: Size) -> Place:
         """Draw a window; every place in every area is equally likely."""
         scene, area = self._areas[_pick(rng, self._ends)]
         return _around(rng, scene, area, area, side_px)
 
-    def at_rare(self, rng: np.random.Generator, side_px: int) -> Place:
+    def at_rare(self, rng: np.random.Generator, side_px: Size) -> Place:
         """Draw a rare class, all alike, then a block by how much of that class it has, and a window there."""
         blocks, ends = self._rare[int(rng.integers(len(self._rare)))]
         return self._at_block(rng, int(blocks[_pick(rng, ends)]), side_px)
 
-    def at_mixed(self, rng: np.random.Generator, side_px: int) -> Place:
+    def at_mixed(self, rng: np.random.Generator, side_px: Size) -> Place:
         """Draw a window at a block of more than `num_few` classes; anywhere, where there is no such block."""
         if not self._mixed.size:
             return self.anywhere(rng, side_px)
         return self._at_block(rng, int(rng.choice(self._mixed)), side_px)
 
-    def _at_block(self, rng: np.random.Generator, block: int, side_px: int) -> Place:
+    def _at_block(self, rng: np.random.Generator, block: int, side_px: Size) -> Place:
         assert self._index is not None
         scene, area = self._areas[int(self._index.areas[block])]
         return _around(rng, scene, area, Window(*self._index.windows[block].tolist()), side_px)
@@ -100,10 +101,11 @@ def _pick(rng: np.random.Generator, ends: NDArray[np.float64]) -> int:
     return min(int(np.searchsorted(ends, rng.random() * ends[-1], side="right")), ends.size - 1)
 
 
-def _around(rng: np.random.Generator, scene: int, area: Window, shown: Window, side_px: int) -> Place:
-    row = _start(rng, (area.row, area.row_end), (shown.row, shown.row_end), side_px)
-    col = _start(rng, (area.col, area.col_end), (shown.col, shown.col_end), side_px)
-    return Place(scene, Window(row, col, side_px, side_px))
+def _around(rng: np.random.Generator, scene: int, area: Window, shown: Window, side_px: Size) -> Place:
+    height, width = sides_of(side_px)
+    row = _start(rng, (area.row, area.row_end), (shown.row, shown.row_end), height)
+    col = _start(rng, (area.col, area.col_end), (shown.col, shown.col_end), width)
+    return Place(scene, Window(row, col, height, width))
 
 
 def _start(rng: np.random.Generator, area: tuple[int, int], shown: tuple[int, int], side_px: int) -> int:

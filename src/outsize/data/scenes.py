@@ -176,11 +176,13 @@ def classes_of(
     window: Window,
 ) -> NDArray[np.uint8]:
     """Turn label values of a window into class indices; IGNORE where they are not valid."""
-    known = values[valid]
-    if known.size and values.dtype != np.uint8 and (known.min() < 0 or known.max() > 255):
-        found, remedy = f"{known.min()} to {known.max()}", "renumber the classes"
-        raise DataError(explain(f"label values out of range in {labels.path}", found, "0 to 255", remedy))
-    classes = table[np.where(valid, values, 0).astype(np.uint8)]
+    if values.dtype != np.uint8:
+        known = values[valid]
+        if known.size and (known.min() < 0 or known.max() > 255):
+            found, remedy = f"{known.min()} to {known.max()}", "renumber the classes"
+            raise DataError(explain(f"label values out of range in {labels.path}", found, "0 to 255", remedy))
+        values = np.where(valid, values, 0).astype(np.uint8)
+    classes = table.take(values)
     unknown = valid & (classes == _UNKNOWN)
     if unknown.any():
         wanted = np.flatnonzero(table < _UNKNOWN).tolist()

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.augment import FLOAT_NAMES, augment, draw_side, resize
+from outsize.data.augment import augment, draw_size
 from outsize.data.blocks import BlockIndex, areas_of
+from outsize.data.decoded import DecodedPictures, can_share_decoded
 from outsize.data.instances_store import ObjectFiles
 from outsize.data.readers import LIMIT_BYTES, OpenScenes
+from outsize.data.resize import resize
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling import Mix, Place, Places
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.data.statistics import BandStatistics
+from outsize.raster.read import SceneInfo
+from outsize.units import Size, num_px_of
 
 _MAX_TRIES = (
     20  # for a window with the labels wanted; the later half goes where several classes are known to be
 )
+_FEW = 8  # rows and columns of which one is looked at first
 _NUM_PROBES = 400  # windows looked at to learn how many have one class only
 
 
 class TrainingWindows:
-    """Draws square windows from labelled scenes; holds their open files until closed."""
+    """Draws windows of one size from labelled scenes; holds their open files until closed."""
 
     def __init__(
         self,
         scenes: Sequence[LabelledScene],
         table: NDArray[np.uint8],
         *,
-        tile_px: int,
+        tile_px: Size,
         augmentations: Sequence[str],
         statistics: BandStatistics,
         seed: int,
@@ -42,8 +48,7 @@ class TrainingWindows:
         self._tile_px, self._statistics = tile_px, statistics
         self._scales = "scale" in augmentations
         self._augmentations = tuple(name for name in augmentations if name != "scale")
-        # one dtype for all samples of a batch, whatever is drawn for each
-        self._as_float = not FLOAT_NAMES.isdisjoint(augmentations)
+        self._adds_noise = "noise" in augmentations
         self._open = OpenScenes()
         self._objects = ObjectFiles()
         # classes in a window that says little: of pixels one; around objects there is none
@@ -53,7 +58,7 @@ class TrainingWindows:
             raise ValueError("rare_share and empty_share need an index of the labels")
         self._places = Places(self._scenes, index, self._num_few)
         # enough windows to cover the scenes once
-        self.samples_per_cover = max(1, round(self._places.num_px / tile_px**2))
+        self.samples_per_cover = max(1, round(self._places.num_px / num_px_of(tile_px)))
         self._keep_empty = self._share_kept()
 
     def sample(self, epoch: int, index: int) -> Sample:
@@ -66,14 +71,14 @@ class TrainingWindows:
             place = self._draw(rng, at_rare, at_mixed=at_mixed)
             labels = self._read_labels(place)
             # the image is read only for labels that will do
-            if num_classes(labels) >= num_wanted or attempt == _MAX_TRIES - 1:
+            if has_classes(labels, num_wanted) or attempt == _MAX_TRIES - 1:
                 drawn = self._read(place, labels)
-                if num_classes(drawn.labels) >= num_wanted:
+                if has_classes(drawn.labels, num_wanted):
                     break
         return augment(resize(drawn, self._tile_px), self._augmentations, rng, self._statistics)
 
     def _draw(self, rng: np.random.Generator, at_rare: bool, at_mixed: bool = False) -> Place:
-        side = draw_side(rng, self._tile_px) if self._scales else self._tile_px
+        side = draw_size(rng, self._tile_px) if self._scales else self._tile_px
         if at_mixed:
             return self._places.at_mixed(rng, side)
         return self._places.at_rare(rng, side) if at_rare else self._places.anywhere(rng, side)
@@ -94,13 +99,23 @@ class TrainingWindows:
 
     def _read(self, place: Place, labels: NDArray[np.uint8]) -> Sample:
         info = self._scenes[place.scene].image
-        dtype = "float32" if self._as_float else info.dtype
-        pixels = np.empty((info.num_bands, *labels.shape), dtype)
+        pixels = np.empty((info.num_bands, *labels.shape), self._dtype(info))
+        if self._scales and pixels.dtype == np.uint8 and not info.band_indexes:
+            # the bands of a pixel side by side, as in a picture, and as they are brought to another size quickest
+            pixels = np.moveaxis(np.empty((*labels.shape, info.num_bands), np.uint8), 2, 0)
         valid = np.empty(labels.shape, np.bool_)
         with self._open.lend(info) as reader:
             reader.read_into(place.window, pixels, valid)
         sample = Sample(pixels, valid, np.where(valid, labels, np.uint8(IGNORE)))
         return sample if self._scenes[place.scene].objects is None else self._with_objects(sample, place)
+
+    def _dtype(self, info: SceneInfo) -> np.dtype[Any]:
+        """Return the dtype of samples of a scene, whatever is drawn for each, for batches have one.
+
+        Pictures of bytes stay bytes at any scale; of other numbers those between two matter.
+        """
+        as_float = self._adds_noise or (self._scales and info.dtype != "uint8")
+        return np.dtype("float32" if as_float else info.dtype)
 
     def _with_objects(self, sample: Sample, place: Place) -> Sample:
         """Add the objects of a window; what may not be learnt from is blanked out, lest it be taken for empty."""
@@ -125,14 +140,33 @@ class TrainingWindows:
         num_few, num_useful = found.count(few), sum(num >= few for num in found)
         return min(1.0, self._mix.empty_share * num_useful / num_few) if num_few else 1.0
 
-    def share_memory(self, num_processes: int) -> None:
-        """Hold so much less of decoded pictures that as many copies of this hold no more than one would."""
+    def share_memory(self, num_processes: int, limit_bytes: int = 0) -> None:
+        """Be ready for as many copies of this in other processes: pictures up to a limit are decoded once for all.
+
+        Of the others each holds so much less that all of them hold no more than one would.
+        """
         self._open.close()
-        self._open = OpenScenes(LIMIT_BYTES // num_processes)
+        decoded = None
+        if limit_bytes and can_share_decoded():
+            infos = [info for scene in self._scenes for info in (scene.image, scene.labels)]
+            decoded = DecodedPictures(infos, limit_bytes)
+        self._open = OpenScenes(LIMIT_BYTES // num_processes, decoded)
+
+    @property
+    def sample_bytes(self) -> int:
+        """What a sample takes: its bands, which pixels are valid, and their classes."""
+        images = [scene.image for scene in self._scenes]
+        most = max(info.num_bands * self._dtype(info).itemsize for info in images)
+        return num_px_of(self._tile_px) * (most + 2)
 
     def close(self) -> None:
         """Close every file."""
         self._open.close()
+
+
+def has_classes(labels: NDArray[np.uint8], num: int) -> bool:
+    """Say whether there are so many classes in an array of labels, or more; a few of the labels often tell."""
+    return num_classes(labels[::_FEW, ::_FEW]) >= num or num_classes(labels) >= num
 
 
 def num_classes(labels: NDArray[np.uint8]) -> int:

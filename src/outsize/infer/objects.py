@@ -10,6 +10,7 @@ In memory are a few batches of windows and the masks of the objects, each in a w
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,10 +67,19 @@ class Finder:
         settings, on_gpu = self.settings, self.settings.device.type == "cuda"
         images, valid = (each.to(settings.device, non_blocking=on_gpu) for each in (images, valid))
         inputs = prepare(images, valid).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(settings.device.type, torch.bfloat16, enabled=settings.bf16):
-            answers: Any = self.model(inputs)
-        _refuse_other_answers(self.model, answers, len(images))
+        # bfloat16 has so few digits that a small object's box may come out a pixel off; a CPU has nothing better
+        half = torch.float16 if on_gpu else torch.bfloat16
+        answers = self._answers(inputs, half if settings.bf16 else torch.float32)
+        if settings.bf16 and on_gpu and not are_sound(answers):
+            warnings.warn("a picture is beyond float16, and is computed in float32", stacklevel=2)
+            answers = self._answers(inputs, torch.float32)
         return decode_objects(answers, (images.shape[-2], images.shape[-1]), min_score=self.min_score)
+
+    def _answers(self, inputs: Tensor, dtype: torch.dtype) -> Any:
+        with torch.autocast(inputs.device.type, dtype, enabled=dtype != torch.float32):
+            answers: Any = self.model(inputs)
+        _refuse_other_answers(self.model, answers, len(inputs))
+        return answers
 
 
 def find_objects(
@@ -139,6 +149,12 @@ def only_valid(objects: Sequence[Object], valid: NDArray[np.bool_]) -> tuple[Obj
         for each in objects
     )
     return tuple(each for each in cut if each is not None)
+
+
+def are_sound(answers: Sequence[dict[str, Tensor]]) -> bool:
+    """Say whether all numbers stayed in the range of what they were computed in; true of a model that does not tell."""
+    told = [answer["sound"] for answer in answers if "sound" in answer]
+    return not told or bool(torch.stack(told).all())
 
 
 def _is_inside(each: Object, inside: AreaOfInterest) -> bool:

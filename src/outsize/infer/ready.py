@@ -33,6 +33,11 @@ class Ready:
     weights_id: str  # changes with the weights
 
     @property
+    def takes_whole(self) -> bool:
+        """Whether the model looks at whole pictures, and is exact because it is given them."""
+        return self.plan.exact and bool(self.halo.obstacles)
+
+    @property
     def tiling(self) -> Tiling:
         """The plan's tiling; a plan for prediction always has one."""
         assert self.plan.tiles is not None

@@ -8,9 +8,9 @@ from outsize.losses.cross_entropy import cross_entropy
 from outsize.losses.dice import dice
 from outsize.losses.focal import focal
 from outsize.losses.gscnn import gscnn
-from outsize.losses.loss import Loss, Weights
+from outsize.losses.loss import Loss, Weights, WeightsByStride, of_stride
 
-__all__ = ["LOSSES", "SETS", "Loss", "Weights", "named_losses"]
+__all__ = ["LOSSES", "SETS", "Loss", "Weights", "WeightsByStride", "named_losses", "of_stride"]
 
 LOSSES: dict[str, Callable[[Weights], Loss]] = {
     "cross_entropy": cross_entropy,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from outsize.data.sample import IGNORE
 
 Weights = tuple[float, ...] | None  # one for each class; None counts all classes alike
+WeightsByStride = Mapping[int, Weights]  # where phases that reduce labels otherwise weigh them otherwise
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Loss:
     count: Callable[..., float]  # labels, and with `edges`: edges -> what the sum is divided by
     local: bool
     edges: bool = False  # it is also about where classes meet: edges (sample, row, column), 1 or 0
+
+
+def of_stride(weights: Weights | WeightsByStride, stride: int) -> Weights:
+    """Return the weights for labels that are reduced by a stride."""
+    return weights[stride] if isinstance(weights, Mapping) else weights
 
 
 def precise(logits: Tensor) -> Tensor:

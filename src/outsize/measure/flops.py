@@ -53,6 +53,11 @@ def _convolution(args: tuple[Any, ...], result: Any) -> int:
     return 2 * int(images.shape[0]) * int(pixels) * int(weight.numel())
 
 
+def _joined_convolution(args: tuple[Any, ...], result: Any) -> int:
+    """input, weight, bias and its window."""
+    return 2 * int(args[0].shape[0]) * int(math.prod(result.shape[2:])) * int(args[1].numel())
+
+
 def _convolution_backward(args: tuple[Any, ...], _: Any) -> int:
     """grad_output, input, weight, ..., transposed, output_padding, groups, output_mask."""
     grad, images, weight = args[:3]
@@ -86,5 +91,6 @@ def _attention_backward(args: tuple[Any, ...], _: Any) -> int:
 _COUNTS: dict[str, Count] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "fused_joined_convolution": _joined_convolution,
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv"), _product),
 }

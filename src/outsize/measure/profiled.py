@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from outsize.measure.bandwidth import cache_folder, fingerprint, remember
 from outsize.plan import times
 from outsize.plan.step import StepOp
 from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
+from outsize.units import Size, parse_size
 
 NUM_WARM = 2  # steps that load libraries, choose kernels and make the optimizer's state
 NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
@@ -48,7 +49,7 @@ def learn(
     device: torch.device,
     *,
     batch: int,
-    side_px: int,
+    side_px: Size,
 ) -> Learnt:
     """Run a step that consists of these operations a few times, and compare it with what the clock says."""
     seen = look_at(run, device)
@@ -162,6 +163,7 @@ def _recall(path: Path) -> Learnt | None:
     """Read what was remembered; None for a file that is not there, broken or not sound."""
     try:
         known = Learnt(**json.loads(path.read_text(encoding="utf-8")))
+        known = replace(known, side_px=parse_size(known.side_px))
         numbers = [*known.factors.values(), known.host_op_s]
         sound = all(isinstance(each, float | int) and 0 <= each < math.inf for each in numbers)
         sound &= set(known.factors) <= set(CLASSES)

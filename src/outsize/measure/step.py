@@ -64,7 +64,8 @@ def trace_step(
                     _train(ghost, images, loss, made, bf16=bf16)
 
             with around(ghost) if around is not None else nullcontext():
-                return record(run, ghost, optimizer=made, given=(images,), training=loss is not None)
+                training, on_cuda = loss is not None, device == "cuda"
+                return record(run, ghost, optimizer=made, given=(images,), training=training, on_cuda=on_cuda)
     except OutsizeError as error:  # of the model: it says better what is wrong
         raise TraceError(str(error)) from error
     except Exception as error:
@@ -78,10 +79,12 @@ def record(
     optimizer: Optimizer | None = None,
     given: Iterable[Tensor] = (),
     training: bool = True,
+    on_cuda: bool = False,
 ) -> StepFacts:
     """Watch any callable that runs the model; `given` are tensors that it reads and that are there before.
 
-    Works on real tensors of any device, too. Data-dependent paths are seen as this one step took them.
+    Works on real tensors of any device, too. Data-dependent paths are seen as this one step took them. Shapes that
+    stand for tensors on a GPU are copied where its kernels would do that.
     """
     log = _Log()
     for tensor in (*model.parameters(), *model.buffers()):
@@ -99,7 +102,7 @@ def record(
         # backward of CUDA tensors would else run in another thread
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(saved_tensors_hooks(_packing(log, where), lambda tensor: tensor))
-        stack.enter_context(_Watch(log, where))
+        stack.enter_context(_Watch(log, where, on_cuda=on_cuda))
         run()
     for tensor in _state(optimizer):
         log.know(tensor, "optimizer", born=-1)
@@ -202,9 +205,9 @@ class _Log:
 class _Watch(TorchDispatchMode):
     """Writes down each operation as it passes."""
 
-    def __init__(self, log: _Log, where: Where) -> None:
+    def __init__(self, log: _Log, where: Where, *, on_cuda: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._log, self._where = log, where
+        self._log, self._where, self._on_cuda = log, where, on_cuda
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -212,6 +215,8 @@ class _Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._log.unseen:
             return func(*args, **kwargs)
+        if self._on_cuda and func is torch.ops.aten.convolution_backward.default:
+            args = (self._dense(args[0]), *args[1:])
         read = _tensors((args, kwargs))
         inputs = tuple(dict.fromkeys(map(self._log.seen, read)))
         result = func(*args, **kwargs)
@@ -220,6 +225,14 @@ class _Watch(TorchDispatchMode):
         if func.namespace != "prim" and func is not torch.ops.aten.detach.default:
             self._write(func, args, kwargs, read, inputs, result)
         return result
+
+    def _dense(self, grad: Tensor) -> Tensor:
+        """Return a gradient as cuDNN takes it: what is a part of a larger one, as of a concatenation, is copied."""
+        if grad.is_contiguous() or grad.is_contiguous(memory_format=torch.channels_last):
+            return grad
+        dense = grad.contiguous(memory_format=torch.channels_last)
+        self._write(torch.ops.aten.clone.default, (grad,), {}, [grad], (self._log.seen(grad),), dense)
+        return dense
 
     def _write(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -119,14 +121,20 @@ def _resident_bytes(process: psutil.Process) -> int:
 
 
 def _gpu_look(device: torch.device) -> GpuLook | None:
-    """Return how to look at a GPU; None on a CPU, and where nvidia-ml-py is not installed or sees no driver."""
-    if device.type != "cuda" or importlib.util.find_spec("pynvml") is None:
+    """Return how to look at a GPU: by nvidia-ml-py, or else by nvidia-smi; None on a CPU, and where neither is."""
+    if device.type != "cuda":
         return None
+    name = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    by_library = _look_by_library(name) if importlib.util.find_spec("pynvml") is not None else None
+    return by_library or _look_by_program(name)
+
+
+def _look_by_library(name: str) -> GpuLook | None:
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        handle = pynvml.nvmlDeviceGetHandleByUUID(name)
     except pynvml.NVMLError:
         return None
 
@@ -136,5 +144,28 @@ def _gpu_look(device: torch.device) -> GpuLook | None:
             return share, int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
         except pynvml.NVMLError:  # a virtual GPU may tell one and not the other
             return 0.0, 0
+
+    return look
+
+
+def _look_by_program(name: str) -> GpuLook | None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    asked = ["--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
+
+    def look() -> tuple[float, int]:
+        try:
+            done = subprocess.run(
+                [program, "-i", name, *asked], capture_output=True, text=True, timeout=10, check=True
+            )
+            percent, used_mib = (float(each) for each in done.stdout.split(","))
+        except (
+            subprocess.SubprocessError,
+            OSError,
+            ValueError,
+        ):  # "[N/A]" of a virtual GPU, or too busy to say
+            return 0.0, 0
+        return percent / 100, int(used_mib) << 20
 
     return look

@@ -25,9 +25,10 @@ MASK_PX = 28  # side of a mask in the frame of its box
 BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # of a box's offsets from its proposal
 PROPOSAL_WEIGHTS = (1.0, 1.0, 1.0, 1.0)
 
-_STRIDES = (4, 8, 16, 32, 64)
+FINEST_PX = (2, 4)
+_NUM_LEVELS = 5
 _NUM_POOLED = 4  # levels that heads read; the coarsest only proposes
-_USUAL_PX = 224  # side of a box that is read from the level of stride 16
+_USUAL_CELLS = 14  # a side of a box, on the level that it is read from
 _AT_ONCE = 256  # masks at prediction: their memory does not grow with the objects found
 _MPX = 1_000_000
 
@@ -40,6 +41,7 @@ class Options:
     norm: str = (
         "batch"  # trained; "frozen": as in the weights it starts from; "group": of each picture by itself
     )
+    finest_px: int = 4  # a side of what is one cell of the finest level; 2 for small objects
     anchor_px: Sequence[float] = (32, 64, 128, 256, 512)  # one for each level of the pyramid
     anchor_ratios: Sequence[float] = (0.5, 1.0, 2.0)  # height over width
     rois_per_image: int = 128  # boxes that the heads learn from; masks are learnt from a quarter
@@ -73,7 +75,8 @@ class MaskRCNN(nn.Module):
     """Finds objects.
 
     Called with pictures it returns for each a dict of `boxes` (object, 4), `labels` from 1 on, `scores`, and `masks`
-    (object, 1, 28, 28): probabilities in the frame of the box. Called with `choose` as well, it answers about what is
+    (object, 1, 28, 28): probabilities in the frame of the box; and whether it is `sound`: no number left the range of
+    what it was computed in. Called with `choose` as well, it answers about what is
     to be learnt; whoever chooses knows the objects.
 
     pictures -> pyramid -> objectness, offsets -> proposals -> choose -> boxes -> class, box
@@ -91,7 +94,8 @@ class MaskRCNN(nn.Module):
         self.anchor_px, self.anchor_ratios = tuple(chosen.anchor_px), tuple(chosen.anchor_ratios)
         self.rois_per_image, self.masks_per_image = chosen.rois_per_image, chosen.rois_per_image // 4
         self.score, self.nms_iou, self.overlap_px = chosen.score, chosen.nms_iou, chosen.overlap_px
-        self.backbone = _trunk(chosen.backbone, chosen.norm, in_channels, chosen.width)
+        self.strides = tuple(chosen.finest_px << level for level in range(_NUM_LEVELS))
+        self.backbone = _trunk(chosen, in_channels)
         num_ratios = len(self.anchor_ratios)
         self.rpn, self.roi_heads = _heads(num_classes + 1, num_ratios, chosen.width, chosen.head_width)
         self.parts = {
@@ -110,11 +114,12 @@ class MaskRCNN(nn.Module):
             [_by_anchor(each, len(self.anchor_ratios)) for each in levels] for levels in maps
         )
         shapes = [(each.shape[-2], each.shape[-1]) for each in features]
-        anchors = anchors_of(shapes, _STRIDES, self.anchor_px, self.anchor_ratios, images.device)
+        anchors = anchors_of(shapes, self.strides, self.anchor_px, self.anchor_ratios, images.device)
         scores = [each.squeeze(-1) for each in objectness]
         proposals = self._propose(anchors, scores, offsets, (size_px[0], size_px[1]), unsteady)
         if choose is None:
-            return self._detect(features, proposals, (size_px[0], size_px[1]), unsteady)
+            sound = torch.stack([each.isfinite().all(1) for each in scores]).all(0)
+            return self._detect(features, proposals, (size_px[0], size_px[1]), sound, unsteady)
         boxes = choose(proposals)
         classes, box_offsets = self._read_boxes(features, boxes, unsteady)
         masks = self._read_masks(features, _with_picture(boxes[:, : self.masks_per_image]), unsteady)
@@ -168,21 +173,27 @@ class MaskRCNN(nn.Module):
 
     def _read_boxes(self, features: list[Tensor], boxes: Tensor, unsteady: Unsteady) -> tuple[Tensor, Tensor]:
         """Return class logits and offsets of boxes (picture, box, 4)."""
-        pooled = _pooled(features, _with_picture(boxes), 7, unsteady)
+        pooled = _pooled(features, self.strides, _with_picture(boxes), 7, unsteady)
         logits, offsets = self.roi_heads["box_predictor"](self.roi_heads["box_head"](pooled))
         shape = tuple(boxes.shape[:2])
         return logits.unflatten(0, shape), offsets.unflatten(1, (-1, 4)).unflatten(0, shape)
 
     def _read_masks(self, features: list[Tensor], boxes: Tensor, unsteady: Unsteady) -> Tensor:
         """Return mask logits (box, class, row, column) of boxes (box, 5) with the number of their picture."""
-        pooled = _pooled(features, boxes, MASK_PX // 2, unsteady)
+        pooled = _pooled(features, self.strides, boxes, MASK_PX // 2, unsteady)
         logits: Tensor = self.roi_heads["mask_predictor"](self.roi_heads["mask_head"](pooled))
         return logits
 
     def _detect(
-        self, features: list[Tensor], proposals: Tensor, size_px: tuple[int, int], unsteady: Unsteady
+        self,
+        features: list[Tensor],
+        proposals: Tensor,
+        size_px: tuple[int, int],
+        sound: Tensor,
+        unsteady: Unsteady,
     ) -> list[dict[str, Tensor]]:
         logits, offsets = self._read_boxes(features, proposals, unsteady)
+        sound = sound & logits.isfinite().all(2).all(1)
         shares = _precise(logits).softmax(-1)[..., 1:]
         boxes = clip(decode(_precise(offsets), proposals[:, :, None], BOX_WEIGHTS)[:, :, 1:], *size_px)
         shares = torch.where(is_there(proposals)[..., None] & is_there(boxes), shares, 0.0)
@@ -200,7 +211,10 @@ class MaskRCNN(nn.Module):
         )
         masks = self._masks_of(features, places, torch.cat([each["labels"] for each in found]), unsteady)
         split = masks.split([len(each["labels"]) for each in found])
-        return [{**each, "masks": own} for each, own in zip(found, split, strict=True)]
+        return [
+            {**each, "masks": own, "sound": is_sound}
+            for each, own, is_sound in zip(found, split, sound, strict=True)
+        ]
 
     def _masks_of(self, features: list[Tensor], places: Tensor, labels: Tensor, unsteady: Unsteady) -> Tensor:
         """Return for each box the mask of its class, as probabilities."""
@@ -212,21 +226,23 @@ class MaskRCNN(nn.Module):
         return torch.cat(parts)
 
 
-def _trunk(name: str, norm: str, in_channels: int, width: int) -> nn.Module:
+def _trunk(chosen: Options, in_channels: int) -> nn.Module:
     from torchvision.models import resnet  # type: ignore[import-untyped]
     from torchvision.models.detection.backbone_utils import BackboneWithFPN  # type: ignore[import-untyped]
     from torchvision.ops import FrozenBatchNorm2d  # type: ignore[import-untyped]
     from torchvision.ops.feature_pyramid_network import LastLevelMaxPool  # type: ignore[import-untyped]
 
     layers = {"batch": nn.BatchNorm2d, "frozen": FrozenBatchNorm2d, "group": partial(nn.GroupNorm, 32)}
-    body = getattr(resnet, name)(weights=None, norm_layer=layers[norm])
+    body = getattr(resnet, chosen.backbone)(weights=None, norm_layer=layers[chosen.norm])
     first = nn.Conv2d(in_channels, body.conv1.out_channels, kernel_size=7, stride=2, padding=3, bias=False)
     nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
     body.conv1 = first
+    if chosen.finest_px == FINEST_PX[0]:
+        body.maxpool = nn.Identity()
     last = body.fc.in_features
     wholes = [last // 8, last // 4, last // 2, last]
     levels = {f"layer{number + 1}": str(number) for number in range(_NUM_POOLED)}
-    trunk: nn.Module = BackboneWithFPN(body, levels, wholes, width, extra_blocks=LastLevelMaxPool())
+    trunk: nn.Module = BackboneWithFPN(body, levels, wholes, chosen.width, extra_blocks=LastLevelMaxPool())
     return trunk
 
 
@@ -256,14 +272,16 @@ def _heads(
     return rpn, roi_heads
 
 
-def _pooled(features: list[Tensor], boxes: Tensor, side: int, unsteady: Unsteady) -> Tensor:
+def _pooled(
+    features: list[Tensor], strides: Sequence[int], boxes: Tensor, side: int, unsteady: Unsteady
+) -> Tensor:
     """Read boxes (box, 5) from the levels that fit their size."""
     from torchvision.ops import roi_align
 
     with torch.no_grad():
         areas = (boxes[:, 3] - boxes[:, 1]) * (boxes[:, 4] - boxes[:, 2])
-        # the level of stride 16 is number 2
-        levels = (2 + (areas.clamp(min=1e-6).sqrt() / _USUAL_PX).log2() + 1e-6).floor()
+        usual_px = _USUAL_CELLS * strides[0]
+        levels = ((areas.clamp(min=1e-6).sqrt() / usual_px).log2() + 1e-6).floor()
         levels = levels.clamp(0, _NUM_POOLED - 1).long()
         order = levels.argsort(stable=True)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
@@ -273,7 +291,7 @@ def _pooled(features: list[Tensor], boxes: Tensor, side: int, unsteady: Unsteady
     # bfloat16 has no room for the place of a box: 300.5 px would be 300 or 302
     pooled = [
         roi_align(_precise(level), part, side, spatial_scale=1 / stride, sampling_ratio=2).to(dtype)
-        for level, part, stride in zip(features[:_NUM_POOLED], parts, _STRIDES[:_NUM_POOLED], strict=True)
+        for level, part, stride in zip(features[:_NUM_POOLED], parts, strides[:_NUM_POOLED], strict=True)
     ]
     return torch.cat(pooled).index_select(0, back)
 
@@ -295,15 +313,15 @@ def _precise(values: Tensor) -> Tensor:
 
 
 def _check(settings: dict[str, Any]) -> None:
-    for key, known in (("backbone", BACKBONES), ("norm", NORMS)):
+    for key, known in (("backbone", BACKBONES), ("norm", NORMS), ("finest_px", FINEST_PX)):
         if settings[key] not in known:
-            needed = f"one of {', '.join(known)}"
+            needed = f"one of {', '.join(map(str, known))}"
             raise ModelError(
                 explain(f"unknown {key} of model maskrcnn", repr(settings[key]), needed, "correct it")
             )
     sizes_px = settings["anchor_px"]
-    if not isinstance(sizes_px, list | tuple) or len(sizes_px) != len(_STRIDES):
-        needed = f"{len(_STRIDES)} sizes, one for each level of the pyramid"
+    if not isinstance(sizes_px, list | tuple) or len(sizes_px) != _NUM_LEVELS:
+        needed = f"{_NUM_LEVELS} sizes, one for each level of the pyramid"
         remedy = "write e.g. [8, 16, 32, 64, 128] for small objects"
         raise ModelError(explain("model.anchor_px does not fit", sizes_px, needed, remedy))
     if settings["rois_per_image"] < 4:

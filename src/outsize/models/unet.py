@@ -56,11 +56,15 @@ class UNet(nn.Module):
         )
         self.pool = nn.MaxPool2d(2)
         self.bottleneck = _block(widths[-2], widths[-1], convs, norm)
-        # Both lists run as the decoder does, from the bottleneck to full size.
+        # All lists run as the decoder does, from the bottleneck to full size.
         self.up = nn.ModuleList(_up(2 * outward, outward, upsampling) for outward in reversed(widths[:-1]))
-        self.join = Join()
+        self.merge = nn.ModuleList(
+            JoinedConv2d(2 * outward, outward, 3, padding=1, bias=norm == "none")
+            for outward in reversed(widths[:-1])
+        )
         self.decoder = nn.ModuleList(
-            _block(2 * outward, outward, convs, norm) for outward in reversed(widths[:-1])
+            nn.Sequential(*_behind(outward, norm), *_block(outward, outward, convs - 1, norm))
+            for outward in reversed(widths[:-1])
         )
         self.head = nn.Conv2d(width, num_classes, 1)
         _initialise(self)
@@ -77,18 +81,20 @@ class UNet(nn.Module):
             skips.append(x)
             x = self.pool(x)
         x = self.bottleneck(x)
-        for up, block in zip(self.up, self.decoder, strict=True):
-            x = block(self.join(skips.pop(), up(x)))
+        for up, merge, block in zip(self.up, self.merge, self.decoder, strict=True):
+            x = up(x)  # line by line: who calls a module holds all that goes into it until it returns
+            x = merge(skips.pop(), x)
+            x = block(x)
         logits = cast(Tensor, self.head(x))
         return logits[..., :height, :width] if padded else logits
 
 
-class Join(nn.Module):
-    """Puts the channels of a skip before those that come up to it; a module, so that others can find the place."""
+class JoinedConv2d(nn.Conv2d):
+    """A convolution of a skip and what comes up to it, side by side; a module, so that others can find the place."""
 
-    def forward(self, skip: Tensor, up: Tensor) -> Tensor:
-        """Return both as one tensor."""
-        return torch.cat((skip, up), dim=1)
+    def forward(self, skip: Tensor, up: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the convolution of both, the skip's channels first."""
+        return super().forward(torch.cat((skip, up), dim=1))
 
 
 def _block(in_channels: int, out_channels: int, convs: int, norm: str) -> nn.Sequential:
@@ -96,13 +102,19 @@ def _block(in_channels: int, out_channels: int, convs: int, norm: str) -> nn.Seq
     for index in range(convs):
         inward = in_channels if index == 0 else out_channels
         layers.append(nn.Conv2d(inward, out_channels, 3, padding=1, bias=norm == "none"))
-        if norm == "batch":
-            layers.append(nn.BatchNorm2d(out_channels))
-        elif norm == "group":
-            layers.append(nn.GroupNorm(math.gcd(out_channels, _MAX_GROUPS), out_channels))
-        # In place is safe: neither a convolution nor a norm keeps its output for backward.
-        layers.append(nn.ReLU(inplace=True))
+        layers += _behind(out_channels, norm)
     return nn.Sequential(*layers)
+
+
+def _behind(channels: int, norm: str) -> list[nn.Module]:
+    """Return what comes behind a convolution."""
+    layers: list[nn.Module] = []
+    if norm == "batch":
+        layers.append(nn.BatchNorm2d(channels))
+    elif norm == "group":
+        layers.append(nn.GroupNorm(math.gcd(channels, _MAX_GROUPS), channels))
+    # In place is safe: neither a convolution nor a norm keeps its output for backward.
+    return [*layers, nn.ReLU(inplace=True)]
 
 
 def _up(in_channels: int, out_channels: int, upsampling: str) -> nn.Module:

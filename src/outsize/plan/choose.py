@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from outsize.errors import PlanError, explain
 from outsize.job import LimitsSection
@@ -11,8 +12,8 @@ from outsize.plan.facts import Facts, Machine
 from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.plan.ways import Task, Way
-from outsize.tiles.halo import Halo
-from outsize.units import format_bytes
+from outsize.tiles.halo import Halo, Obstacle
+from outsize.units import format_bytes, format_size
 
 # Cores tried, largest first: redundancy (T / core)^2 falls with the core.
 _CORES_PX = (2048, 1024, 512, 256, 128, 64, 32, 16)
@@ -34,18 +35,22 @@ def choose_predict(
 ) -> Plan:
     """Return the largest core that fits, and as many tiles at once as the device can use.
 
-    `resident_bytes` are there besides the weights: the optimizer's state during a training.
+    `resident_bytes` are there besides the weights: the optimizer's state during a training. A model that looks at the
+    whole picture is exact where a window is one.
     """
     kind, facts = known.machine.device.partition(":")[0], known.window
     lasting_bytes = facts.weights_bytes + facts.fixed_bytes + resident_bytes
     limit_bytes = _limit_bytes(known.machine, limits)
     usable = usable_share(known.machine)
     budget_bytes = usable * limit_bytes
-    tiling_of, why, exact = _tilings(known.halo, limits)
+    cuts = _cuts(known.halo, limits)
     rejected: list[Rejected] = []
     candidates = _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px)
     for core_px in candidates:
-        tiling = tiling_of(core_px)
+        is_whole = bool(known.halo.obstacles) and core_px >= max(scene_px)
+        if cuts.refused is not None and not is_whole:
+            continue
+        tiling = _whole(core_px) if is_whole else cuts.tiling_of(core_px)
         window_px = window_pixels(tiling, scene_px)
         one_bytes = facts.predict_bytes_per_px * window_px
         if lasting_bytes + one_bytes > budget_bytes:
@@ -63,13 +68,15 @@ def choose_predict(
             batch=batch,
             limit_bytes=limit_bytes,
             peak_bytes=peak_bytes,
-            exact=exact,
-            why=(*why, reason),
+            exact=cuts.exact or is_whole,
+            why=(*((_whole_why(known.halo),) if is_whole else cuts.why), reason),
             rejected=tuple(rejected),
             tiles=tiling,
             step_s=facts.seconds(window_px * batch),
         )
-    least_px = window_pixels(tiling_of(candidates[-1]), scene_px)
+    if cuts.refused is not None:
+        raise cuts.refused
+    least_px = window_pixels(cuts.tiling_of(candidates[-1]), scene_px)
     least_bytes = lasting_bytes + facts.predict_bytes_per_px * least_px
     smaller = (
         "take a smaller model" if limits.tile_px is None else "leave limits.tile_px out to have it planned"
@@ -97,7 +104,7 @@ def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
     least = min(found, key=lambda way: way.peak_bytes)
     raise PlanError(
         explain(
-            f"training {task.batch} windows of {task.side_px} px does not fit",
+            f"training {task.batch} windows of {format_size(task.side_px)} does not fit",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by {least.name}",
             f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the limit)",
@@ -143,23 +150,23 @@ def window_pixels(tiling: Tiling, scene_px: tuple[int, int]) -> int:
     return sides[0] * sides[1]
 
 
-def _tilings(halo: Halo, limits: LimitsSection) -> tuple[Callable[[int], Tiling], tuple[str, ...], bool]:
+@dataclass(frozen=True)
+class _Cuts:
+    """How a scene may be cut: the halo that is settled for, and whether the answer is then that of the whole."""
+
+    tiling_of: Callable[[int], Tiling]
+    why: tuple[str, ...]
+    exact: bool
+    refused: PlanError | None = None  # why it may not be cut at all
+
+
+def _cuts(halo: Halo, limits: LimitsSection) -> _Cuts:
     """Settle the halo, and whether the answer with it is that of the whole scene."""
-    need = halo.aligned
-    if halo.obstacles and not limits.allow_approximate:
-        raise PlanError(
-            explain(
-                "the model cannot be tiled exactly",
-                str(halo.obstacles[0]),
-                "operations that look at a bounded neighbourhood",
-                "choose another setting of the model, or set limits.allow_approximate = true",
-            )
-        )
+    need, exact = halo.aligned, not halo.obstacles
     why = [
         f"the model looks {halo.largest_px} px around each pixel; windows start at multiples of {halo.stride_px} px"
     ]
     why += [f"approximate: {obstacle}" for obstacle in halo.obstacles]
-    exact = not halo.obstacles
     if limits.halo_px is not None and limits.halo_px < halo.largest_px:
         if not limits.allow_approximate:
             raise PlanError(
@@ -174,11 +181,28 @@ def _tilings(halo: Halo, limits: LimitsSection) -> tuple[Callable[[int], Tiling]
         why.append(
             f"approximate: a halo of {limits.halo_px} px was asked for, {halo.largest_px} px are needed"
         )
+    refused = _refusal(halo.obstacles[0]) if halo.obstacles and not limits.allow_approximate else None
+    return _Cuts(lambda core_px: Tiling.of(core_px, need), tuple(why), exact, refused)
 
-    def tiling_of(core_px: int) -> Tiling:
-        return Tiling.of(core_px, need)
 
-    return tiling_of, tuple(why), exact
+def _refusal(obstacle: Obstacle) -> PlanError:
+    return PlanError(
+        explain(
+            "the model cannot be tiled exactly",
+            str(obstacle),
+            "operations that look at a bounded neighbourhood, or memory for the whole scene in one window",
+            "choose another setting of the model, or set limits.allow_approximate = true",
+        )
+    )
+
+
+def _whole(core_px: int) -> Tiling:
+    """Return the tiling whose one window is the scene itself, not filled up to any stride: the model sees just that."""
+    return Tiling(core_px, (0, 0), (0, 0), 1)
+
+
+def _whole_why(halo: Halo) -> str:
+    return f"a window is a whole picture, for the model looks at all of it: {halo.obstacles[0]}"
 
 
 def _candidates(kind: str, asked_px: int | None, stride_px: int, scene_px: tuple[int, int]) -> list[int]:

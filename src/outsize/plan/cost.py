@@ -11,13 +11,14 @@ A storage that is recomputed lives twice, with nothing in between:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
 from outsize.plan.facts import TrainFacts
 from outsize.plan.step import StepFacts, StepOp, Storage
+from outsize.units import Size
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,17 @@ class Changed:
 
 
 NOTHING = Changed()
+
+
+def merged(first: Changed, second: Changed) -> Changed:
+    """Return both changes together; of a storage that both make twice the second's word holds."""
+    held = dict(first.held)
+    for storage, until in second.held.items():
+        held[storage] = max(held.get(storage, 0), until)
+    passing = dict(first.passing)
+    for op, num_bytes in second.passing.items():
+        passing[op] = passing.get(op, 0) + num_bytes
+    return Changed({**first.anew, **second.anew}, held, {**first.twice, **second.twice}, passing)
 
 
 @dataclass(frozen=True)
@@ -149,11 +161,16 @@ class StepCost:
         for op, passing_bytes in changed.passing.items():
             change[op] += passing_bytes
             change[op + 1] -= passing_bytes
+        for storage, start, end in self.spans(changed):
+            change[max(0, start)] += storage.size_bytes
+            change[min(num_ops, end)] -= storage.size_bytes
+        return list(accumulate(change))[:num_ops]
+
+    def spans(self, changed: Changed = NOTHING) -> Iterator[tuple[Storage, int, int]]:
+        """Yield each storage with the operations from which to before which it is there, twice if it comes again."""
         for storage in self.facts.storages:
             for start, end in self._spans(storage, changed):
-                change[max(0, start)] += storage.size_bytes
-                change[min(num_ops, end)] -= storage.size_bytes
-        return list(accumulate(change))[:num_ops]
+                yield storage, start, end
 
     def _spans(self, storage: Storage, changed: Changed) -> list[tuple[int, int]]:
         index = storage.index
@@ -204,7 +221,7 @@ class _Ends:
         return end
 
 
-def summary(facts: StepFacts, batch: int, side_px: int) -> TrainFacts:
+def summary(facts: StepFacts, batch: int, side_px: Size) -> TrainFacts:
     """Sum up a training step."""
     cost = StepCost(facts)
     saved = {each.storage for each in facts.saved}

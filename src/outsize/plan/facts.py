@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from outsize.tiles.halo import Halo
+from outsize.units import Size
 
 if TYPE_CHECKING:
     from outsize.plan.times import Learnt, Rates
@@ -54,7 +55,7 @@ class TrainFacts:
     """One plain training step, summed up."""
 
     batch: int
-    side_px: int
+    side_px: Size
     peak_bytes: int
     saved_bytes: int  # what autograd keeps between forward and backward
     weights_bytes: int  # with gradients and the optimizer's state

@@ -1,4 +1,4 @@
-"""Which layers of a step are run by kernels of our own: batch norm with the ReLU behind it, max pooling."""
+"""Which layers of a step are run by kernels of our own: batch norm with the ReLU behind it, max pooling, joins."""
 
 from __future__ import annotations
 

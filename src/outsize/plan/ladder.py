@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,15 @@ from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
 
 
-def choose(task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bool) -> Plan | list[Way]:
-    """Return the fastest way that fits, exact where there is one; or all ways where none will do."""
+def choose(
+    task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bool, held_bytes: float | None = None
+) -> Plan | list[Way]:
+    """Return the fastest way that fits, exact where there is one; or all ways where none will do.
+
+    What a GPU's allocator holds stays within the limit, or within `held_bytes` where less is there.
+    """
+    if task.overlaps:  # on a GPU
+        task = replace(task, held_bytes=limit_bytes if held_bytes is None else held_bytes)
     first = plain(task)
     seen = [first, *compiled(task)]
     seen += [] if first.peak_bytes <= budget_bytes else ways(task, budget_bytes)
@@ -45,6 +53,8 @@ def choose_recompute(
     halo = Halo(Reach(0, 0), Reach(0, 0), 1)
     traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)
     whole = Task(1, 0, lambda *_: facts, op_s, halo, blocks_of=traced, **times)
+    if whole.overlaps:  # on a GPU
+        whole = replace(whole, held_bytes=limit_bytes)
     first = plain(whole)
     seen = [first, *recomputing(whole, Part("", 1, 1, 0), StepCost(facts), budget_bytes)]
     return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)

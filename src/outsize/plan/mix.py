@@ -2,21 +2,31 @@
 
 Both free memory for the time between forward and backward. Copies cost nothing as long as they hide behind the step,
 and then much; making again always costs a little.
+
+Two limits are kept: the budget, by what tensors take, and the limit of what a GPU's allocator holds for them, gaps
+included. How far the second goes beyond the first is not to be foreseen, so choices for smaller and smaller budgets are
+looked at, until they are slower than one that is known to fit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from outsize.plan.arena import held_bytes
 from outsize.plan.choice import Choice, Item
 from outsize.plan.cost import Changed, StepCost
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.recompute import OpSeconds, Recipe
-from outsize.plan.search import FEW_PRICES, PRICES, Search
+from outsize.plan.search import FEW_PRICES, PRICES, Search, Timed
 from outsize.plan.swap import LEAST_BYTES
 from outsize.plan.timeline import Link, Timeline
+
+_SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7)
+_MOST_IMPROVED, _PAINS = 3, 0.7  # of the least shares that may be fast enough, and how long each is looked at
+_OVER = 8.0  # times of a step that holding twice what may be held counts for
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ class Mix:
         )
 
 
-def mix(
+def mix(  # noqa: PLR0913 - a question with all its limits
     cost: StepCost,
     recipes: Sequence[Recipe],
     op_s: OpSeconds,
@@ -52,26 +62,64 @@ def mix(
     budget_bytes: float,
     *,
     host_bytes: float = math.inf,
+    held_limit_bytes: float = math.inf,
     quick: bool = False,
     least_bytes: int = LEAST_BYTES,
 ) -> Mix:
-    """Return the fastest way found that keeps the budget.
+    """Return the fastest way found that keeps the budget, and for which the allocator holds no more than it may.
 
-    What a recipe starts from may be moved, and is then needed when the recipe runs, or be made again itself. Without
-    a link nothing is moved, and never more than host memory holds; without recipes nothing is made again. A quick
-    answer is a few per cent of the step worse.
+    If there is none of the latter kind, it holds as little more as possible: gaps can be closed, at a price. What a
+    recipe starts from may be moved, and is then needed when the recipe runs, or be made again itself. Without a link
+    nothing is moved, and never more than host memory holds; without recipes nothing is made again. A quick answer is a
+    few per cent of the step worse, and knows nothing of gaps.
     """
-    search = Search(cost, recipes, op_s, link, budget_bytes, host_bytes=host_bytes, least_bytes=least_bytes)
-    best = search.first(FEW_PRICES if quick else PRICES)
+    look = partial(Search, cost, recipes, op_s, link, host_bytes=host_bytes, least_bytes=least_bytes)
+    search = look(budget_bytes)
+    if math.isinf(held_limit_bytes) or quick:
+        best = search.first(FEW_PRICES if quick else PRICES)
+        best = best if best is None or quick else search.improved(best)
+    else:
+        best = _without_gaps(
+            look, budget_bytes, _Fitting(cost, held_limit_bytes, sum(map(op_s, cost.facts.ops)))
+        )
     if best is None:
         best = search.lowest()
-    elif not quick:
-        best = search.improved(best)
     again = tuple(best.choice.recipes.values())
-    changed = merged(best.choice.changed(), Changed(twice=best.timeline.twice()))
     swap = best.timeline.as_swap(search.points) if best.timeline.away else None
     waits = tuple(map(best.choice.waits, again))
-    return Mix(again, waits, swap, changed, best.extra_s, best.timeline.stall_s, best.timeline.peak_bytes)
+    return Mix(
+        again, waits, swap, best.changed, best.extra_s, best.timeline.stall_s, best.timeline.peak_bytes
+    )
+
+
+class _Fitting:
+    """Sees choices, and remembers the fastest for which the allocator holds what it may; or else nearly that."""
+
+    def __init__(self, cost: StepCost, limit_bytes: float, step_s: float) -> None:
+        self._cost, self._limit_bytes, self._step_s = cost, limit_bytes, step_s
+        self.best: Timed | None = None
+        self.score_s = math.inf
+
+    def __call__(self, timed: Timed) -> None:
+        if timed.extra_s < self.score_s:
+            over = max(0.0, held_bytes(self._cost, timed.changed) / self._limit_bytes - 1)
+            score_s = timed.extra_s + _OVER * over * self._step_s
+            if score_s < self.score_s:
+                self.best, self.score_s = timed, score_s
+
+
+def _without_gaps(look: Callable[..., Search], budget_bytes: float, fitting: _Fitting) -> Timed | None:
+    """Return the fastest choice that fits, of those for the budget and for shares of it."""
+    begun: list[tuple[Search, Timed]] = []
+    for share in _SHARES:
+        search = look(share * budget_bytes, watch=fitting)
+        first = search.first(PRICES[::2])
+        if first is None or first.extra_s >= fitting.score_s:
+            break
+        begun.append((search, first))
+    for search, first in begun[-_MOST_IMPROVED:]:
+        search.improved(first, _PAINS)
+    return fitting.best
 
 
 def schedule(
@@ -90,14 +138,3 @@ def schedule(
         choice.take(item)
     timed = search.timed(choice)
     return None if timed is None else (timed.timeline.as_swap(search.points), timed.timeline)
-
-
-def merged(first: Changed, second: Changed) -> Changed:
-    """Return both changes together; of a storage that both make twice the second's word holds."""
-    held = dict(first.held)
-    for storage, until in second.held.items():
-        held[storage] = max(held.get(storage, 0), until)
-    passing = dict(first.passing)
-    for op, num_bytes in second.passing.items():
-        passing[op] = passing.get(op, 0) + num_bytes
-    return Changed({**first.anew, **second.anew}, held, {**first.twice, **second.twice}, passing)

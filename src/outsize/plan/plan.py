@@ -86,7 +86,7 @@ class Fuse:
     norms_with_relu: tuple[str, ...] = ()  # batch norms, and the ReLU behind them at once
     norms: tuple[str, ...] = ()  # batch norms alone
     pools: tuple[str, ...] = ()
-    joins: tuple[str, ...] = ()  # whose gradient is taken apart, so that no part holds the whole
+    joins: tuple[str, ...] = ()  # convolutions of two tensors side by side, whose gradients are found apart
 
 
 @dataclass(frozen=True)

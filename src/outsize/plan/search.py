@@ -10,14 +10,14 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from outsize.plan.choice import Choice, Ground, Item
-from outsize.plan.cost import StepCost
+from outsize.plan.cost import Changed, StepCost, merged
 from outsize.plan.recompute import OpSeconds, Recipe
 from outsize.plan.swap import LEAST_BYTES, Movable, Points, find_points
 from outsize.plan.timeline import Link, Timeline, beginnings, play
@@ -62,6 +62,11 @@ class Timed:
     extra_s: float
     price: float = 1.0  # of a byte moved, at which it was made
 
+    @property
+    def changed(self) -> Changed:
+        """What it changes in the lives of storages."""
+        return merged(self.choice.changed(), Changed(twice=self.timeline.twice()))
+
 
 class Search:
     """A step, and all that may be chosen in it."""
@@ -76,7 +81,9 @@ class Search:
         *,
         host_bytes: float = math.inf,
         least_bytes: int = LEAST_BYTES,
+        watch: Callable[[Timed], None] | None = None,  # sees every choice that keeps the budget
     ) -> None:
+        self._watch = watch
         found = find_points(cost, least_bytes)
         self.points: Points = found if link else replace(found, movable=())
         self._budget_bytes = budget_bytes
@@ -132,15 +139,16 @@ class Search:
         assert timed is not None  # it keeps what it holds
         return timed
 
-    def improved(self, best: Timed) -> Timed:
+    def improved(self, best: Timed, pains: float = 1.0) -> Timed:
         """Return a choice that is faster, as far as some seconds of looking find one."""
-        most_refills = min(_MOST_REFILLS, _MOST_WORK // max(1, len(self._items)))
-        return self._turned(self._refilled(self._turned(best), most_refills))
+        most = _MOST_WORK // max(1, len(self._items))
+        num_trials, num_refills = (int(pains * min(each, most)) for each in (_MOST_TRIALS, _MOST_REFILLS))
+        return self._turned(self._refilled(self._turned(best, num_trials), num_refills), num_trials)
 
-    def _turned(self, best: Timed) -> Timed:
+    def _turned(self, best: Timed, num: int) -> Timed:
         """Try each decision the other way round for as long as that makes the step faster."""
         untried = 0
-        for item in self._round_and_round(min(_MOST_TRIALS, _MOST_WORK // max(1, len(self._items)))):
+        for item in self._round_and_round(num):
             if untried >= len(self._items) or best.extra_s <= 0:
                 break
             untried += 1
@@ -194,7 +202,10 @@ class Search:
         played = play(self.points, beginnings(self._op_s, extra), others, moving, self._link, budget_bytes)
         if played is None:
             return None
-        return Timed(choice, played, sum(extra.values()) + played.stall_s, price)
+        found = Timed(choice, played, sum(extra.values()) + played.stall_s, price)
+        if self._watch is not None:
+            self._watch(found)
+        return found
 
     def _fill(
         self,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from outsize.plan.step import StepOp
+from outsize.units import Size
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Origin = Literal["published", "measured"]
@@ -71,6 +72,7 @@ PASSES: dict[str, tuple[float, float]] = {
     "fused_norm_backward": (1.75, 2.2),  # sums, then the gradient: five for three
     "fused_pool": (1.3, 1.3),
     "fused_pool_backward": (1.3, 1.3),
+    "fused_join": (1.1, 1.1),
     "fused_cross_entropy": (1.5, 3.0),
     "fused_cross_entropy_backward": (1.5, 3.0),
     "cat": (1.4, 2.4),
@@ -159,10 +161,10 @@ def host_calls(op: StepOp) -> float:
         return 0.0
     if op.kind.startswith(("_foreach", "_fused")):
         return FOREACH_CALLS
-    if op.kind.startswith("fused"):
-        return FUSED_CALLS
     if "conv" in op.kind:
         return GRADIENT_CALLS if op.backward else CONVOLUTION_CALLS
+    if op.kind.startswith("fused"):
+        return FUSED_CALLS
     return 1.0
 
 
@@ -176,7 +178,7 @@ class Learnt:
         float | None
     )  # of the memory that torch holds, what tensors filled; None: not to be seen on a CPU
     batch: int
-    side_px: int
+    side_px: Size
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from outsize.plan.timeline import Link
 from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
-from outsize.units import format_bytes
+from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
 
-StepOf = Callable[[int, int], StepFacts]  # samples, side of the window in px -> facts
-BlocksOf = Callable[[int, int, tuple[str, ...]], StepFacts]  # and the blocks that are run again
+_SURE = 0.98  # of what may be held: kernels take workspace in between, which nobody foresees
+StepOf = Callable[[int, Size], StepFacts]  # samples, size of the window -> facts
+BlocksOf = Callable[[int, Size, tuple[str, ...]], StepFacts]  # and the blocks that are run again
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Task:
     """A training step that is asked for, and what the model and the loss allow to be done to it."""
 
     batch: int
-    side_px: int
+    side_px: Size
     step_of: StepOf
     op_s: OpSeconds  # of an operation's kernels
     halo: Halo
@@ -46,6 +47,7 @@ class Task:
     blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
     link: Link | None = None  # to host memory; None: nothing is moved there
     host_bytes: float = math.inf  # that may lie there
+    held_bytes: float = math.inf  # that the device's allocator may hold for tensors, with gaps between them
     weights: Mapping[str, int] = field(default_factory=dict)  # bytes by name of those that may be on the host
     compiled: tuple[Compiled, ...] = ()  # ways to compile it that may be taken
     fuse: Fuse | None = None  # what `step_of` has fused; compiled blocks fuse theirs themselves
@@ -76,7 +78,7 @@ def compiled(task: Task) -> Iterator[Way]:
     for each in task.compiled:
         share = each.setting.activation_budget
         kept = "" if share is None else f" that keep {share:.0%} of what they would"
-        facts = each.facts(plain_cost.facts, task.batch * task.side_px**2)
+        facts = each.facts(plain_cost.facts, task.batch * num_px_of(task.side_px))
         seconds = each.time_share * _seconds(task, 1, plain_cost)
         name = f"compile {len(each.setting.paths)} blocks{kept}"
         yield Way(name, StepCost(facts).peak_bytes(), seconds, {"compile": each.setting})
@@ -107,18 +109,18 @@ class Part:
     prefix: str
     num_runs: int
     num_samples: int
-    side_px: int
+    side_px: Size
     settings: dict[str, Any] = field(default_factory=dict)
     inexact: str | None = None
 
     def waiting_bytes(self, task: Task, cost: StepCost) -> int:
         """Return what the rest of the batch takes on the device while this part of it runs."""
         given = [each for each in cost.facts.storages if each.role == "input" and each.born < 0]
-        num_px, all_px = self.num_samples * self.side_px**2, task.batch * task.side_px**2
+        num_px, all_px = self.num_samples * num_px_of(self.side_px), task.batch * num_px_of(task.side_px)
         return int(sum(each.size_bytes for each in given) * max(0.0, all_px / max(1, num_px) - 1))
 
 
-def _cost(task: Task, num_samples: int, side_px: int) -> StepCost | str:
+def _cost(task: Task, num_samples: int, side_px: Size) -> StepCost | str:
     """Return the cost of a part; or why the model does not run on it (batch norm of a single value)."""
     try:
         return StepCost(task.step_of(num_samples, side_px), is_part=True)
@@ -162,8 +164,16 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
 
 def _mix(task: Task, part: Part, cost: StepCost, recipes: Sequence[Recipe], budget_bytes: float) -> Mix:
     room_bytes = budget_bytes - part.waiting_bytes(task, cost)
-    quick = part.num_runs > 1  # one of many ways to cut the step, and all of them are looked at
-    return mix(cost, recipes, task.op_s, task.link, room_bytes, host_bytes=task.host_bytes, quick=quick)
+    return mix(
+        cost,
+        recipes,
+        task.op_s,
+        task.link,
+        room_bytes,
+        host_bytes=task.host_bytes,
+        held_limit_bytes=_SURE * task.held_bytes,
+        quick=part.num_runs > 1,  # one of many ways to cut the step, and all of them are looked at
+    )
 
 
 def _what(found: Mix) -> str:
@@ -221,20 +231,22 @@ def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
     obstacles = [str(each) for each in task.halo.obstacles[:1]]
     inexact = next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
     need = task.halo.aligned
-    for num in range(2, min(MOST, task.side_px // task.halo.stride_px) + 1):
-        core_px = core_for(task.side_px, num, task.halo.stride_px)
-        tiles = cover(task.side_px, task.side_px, core_px, need)
-        if tiles[0].read.height >= task.side_px:
+    sides_px = sides_of(task.side_px)
+    for num in range(2, min(MOST, max(sides_px) // task.halo.stride_px) + 1):
+        core_px = core_for(max(sides_px), num, task.halo.stride_px)
+        tiles = cover(*sides_px, core_px, need)
+        read_px = tiles[0].read.height, tiles[0].read.width
+        if read_px[0] >= sides_px[0] and read_px[1] >= sides_px[1]:
             continue  # core and halo are as large as the window
         tiling = Tiling.of(core_px, task.halo)
         settings = {"tiles": tiling, **({"micro_batches": task.batch} if task.batch > 1 else {})}
-        cost = _cost(task, 1, tiles[0].read.height)
+        cost = _cost(task, 1, size_of(*read_px))
         name = f"tiles with a core of {core_px} px"
         if isinstance(cost, str):
             yield Way(name, 0, 0.0, fails=cost)
             continue
         num_runs = task.batch * len(tiles)
-        part = Part(f"{name}, ", num_runs, 1, tiles[0].read.height, settings, inexact)
+        part = Part(f"{name}, ", num_runs, 1, size_of(*read_px), settings, inexact)
         plainly = _of(task, name, part, cost)
         yield plainly
         yield from recomputing(task, part, cost, budget_bytes)

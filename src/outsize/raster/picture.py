@@ -97,8 +97,9 @@ class Picture:
         if shrink > 1 and not is_mean:
             pixels = pixels[shrink // 2 :: shrink, shrink // 2 :: shrink]
         pixels = pixels[:height, :width]  # what is left of a square at the edge is no pixel
-        pixels = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
-        return np.ascontiguousarray(pixels, dtype=_MODE_DTYPES[self._image.mode])
+        # in the order of the file, the bands of a pixel side by side: a window is brought to planes, or not, when read
+        pixels = np.ascontiguousarray(pixels, dtype=_MODE_DTYPES[self._image.mode])
+        return pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
 
     def count_values(self) -> NDArray[Any]:
         """Decode an 8-bit picture and count its values: (bands, 256). Quicker than an array of its pixels."""

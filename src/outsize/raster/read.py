@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,7 +21,7 @@ from outsize.tiles.window import Window
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
 
-__all__ = ["SceneInfo", "SceneReader", "describe"]
+__all__ = ["SceneInfo", "SceneReader", "decode_picture", "describe"]
 
 
 class SceneReader:
@@ -36,8 +36,10 @@ class SceneReader:
     Where a pixel is invalid, and outside the scene, every band reads 0.
     """
 
-    def __init__(self, info: SceneInfo) -> None:
+    def __init__(self, info: SceneInfo, decode: Callable[[SceneInfo], NDArray[Any]] | None = None) -> None:
+        """`decode` gives a picture as a whole, decoded: None decodes it here."""
         self.info = info
+        self._decode = decode or decode_picture
         self._local = threading.local()
         self._lock = threading.Lock()
         self._handles: list[DatasetReader] = []
@@ -149,12 +151,17 @@ class SceneReader:
     def _copy_picture(self, inside: Window, part: NDArray[Any], part_valid: NDArray[np.bool_]) -> None:
         with self._lock:
             if self._picture is None:
-                with picture.Picture(self.info.path) as opened:
-                    self._picture = opened.decode(self.info.shrink, nearest=self.info.nearest)
+                self._picture = self._decode(self.info)
             whole = self._picture
         rows, cols = inside.slices
         part[...] = whole[: self.info.num_bands, rows, cols]
         part_valid[...] = True if self.info.alpha_index is None else whole[-1, rows, cols] > 0
+
+
+def decode_picture(info: SceneInfo) -> NDArray[Any]:
+    """Decode a picture (bands, rows, columns)."""
+    with picture.Picture(info.path) as opened:
+        return opened.decode(info.shrink, nearest=info.nearest)
 
 
 def _holds_data(part: NDArray[Any], info: SceneInfo) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from typing import Any
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.results import section
-from outsize.units import format_bytes
+from outsize.units import format_bytes, format_size
 
 Tree = dict[str, Any]
 HEADS = ("way", "ms", "over plain", "peak", "reserved", "predicted", "off", "predicted ms", "off")
@@ -55,8 +55,8 @@ def remarks_of(row: Tree) -> list[str]:
     """Say what ours was given, what it did with it, and which way is ahead of it there."""
     if not row.get("budget_bytes") or row["failed"] is not None:
         return []
-    cap = "" if row["cap_bytes"] is None else f", the process capped at {format_bytes(row['cap_bytes'])}"
-    lines = [f"{row['label']}: {format_bytes(row['budget_bytes'])} for tensors{cap}"]
+    cap = "" if row["cap_bytes"] is None else ", and the process capped there"
+    lines = [f"{row['label']}: {format_bytes(row['budget_bytes'])} given{cap}"]
     lines[0] += f"; {row['plan']['why'][-1]}"
     if row["peak_bytes"] and row["peak_bytes"] > row["budget_bytes"]:
         over = row["peak_bytes"] / row["budget_bytes"] - 1
@@ -80,7 +80,7 @@ def about(found: Tree) -> list[tuple[str, Part]]:
     what, machine = found["setting"], found["machine"]
     control = found["control"]
     return [
-        ("step", f"{what['model']}, {what['batch']} x {what['side_px']} px, {what['precision']}"),
+        ("step", f"{what['model']}, {what['batch']} x {_size(what['side_px'])}, {what['precision']}"),
         ("device", f"{machine['device']}: {machine['name']}"),
         ("plain again", None if control is None else f"{control - 1:+.1%} over plain eager"),
         ("command", tag("code", found["command"])),
@@ -95,6 +95,10 @@ def _picture(story: Story) -> Markup | None:
     address = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
     look = "max-width:100%;height:auto"
     return tag("img", src=address, alt="peak memory against step time of every way", style=look)
+
+
+def _size(size_px: int | list[int]) -> str:
+    return format_size(size_px if isinstance(size_px, int) else (size_px[0], size_px[1]))
 
 
 def _bytes(value: int | None) -> str:

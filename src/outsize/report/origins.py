@@ -7,6 +7,7 @@ from typing import Any
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.results import section
+from outsize.report.split import split_steps
 from outsize.units import format_bytes, format_pixels, format_seconds
 
 _MANY = 3  # scenes that get a bar each
@@ -20,16 +21,12 @@ def show_times(story: Story) -> Markup | None:
 
 
 def _training(story: Story) -> Markup | None:
-    timed = [each for each in story.steps if "step_s" in each]
-    if not timed:
+    split = split_steps(story.steps, story.epochs)
+    if split is None:
         return None
-    # a logged step stands for all steps since the one logged before it
-    step_s, wait_s = (sum(each[key] for each in timed) / len(timed) for key in ("step_s", "wait_s"))
-    num_steps = story.steps[-1]["step"]
-    parts = [("waiting for data", wait_s * num_steps), ("computing", max(0.0, step_s - wait_s) * num_steps)]
-    validate_s = sum(each.get("validate_s", 0.0) for each in story.epochs)
-    parts.append(("validating", validate_s))
-    return _bar(f"Training: {num_steps:,} steps of {format_seconds(step_s)}", parts)
+    parts = [(name, seconds * split.num_steps) for name, seconds in split.parts()]
+    parts.append(("validating", sum(each.get("validate_s", 0.0) for each in story.epochs)))
+    return _bar(f"Training: {split.num_steps:,} steps of {format_seconds(split.step_s)}", parts)
 
 
 def _predictions(story: Story) -> list[Markup]:

@@ -52,7 +52,7 @@ def draw_memory(path: Path, measured: Tree, *, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(0, 1.18 * largest_bytes / unit_bytes)
     for each in (row for row in measured["rows"] if row.get("budget_bytes")):
-        _draw_budget(axes, each["budget_bytes"] / unit_bytes, f"{100 * each['share']:g} %")
+        _draw_budget(axes, each["budget_bytes"] / unit_bytes, each["label"].removeprefix("ours, "))
     _draw_points(axes, points)
     resident = measured["resident_bytes"] / unit_bytes
     axes.axvspan(0, resident, color=_PALE, zorder=0, label="stays between steps")

@@ -1,4 +1,4 @@
-"""Runs batch norm with the ReLU behind it, max pooling and cross-entropy by kernels of our own in training."""
+"""Runs batch norm with the ReLU behind it, max pooling, joins and cross-entropy by kernels of our own in training."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from outsize.losses.cross_entropy import summed_by
-from outsize.models.unet import Join
+from outsize.models.unet import JoinedConv2d
 from outsize.plan.plan import Fuse
 from outsize.strategies.batch_norm import FusedNorm, suits
 from outsize.strategies.cross_entropy import summed
 from outsize.strategies.find import find_module
+from outsize.strategies.joined import Window, joined_convolution
 from outsize.strategies.max_pool import FusedPool, can_pool
 
 
@@ -90,24 +91,24 @@ def _pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
     return cast(Tensor, made)
 
 
-def _join(module: Join, skip: Tensor, up: Tensor) -> Tensor:
-    if skip.requires_grad:
-        skip = skip.view_as(skip)
-        skip.register_hook(_by_itself)
-    return type(module).forward(module, skip, up)
-
-
-def _by_itself(grad: Tensor) -> Tensor:
-    """Return a gradient in memory of its own: a part would hold the whole, of two skips' size, to the encoder."""
-    return grad.contiguous(memory_format=torch.channels_last)
+def _join(module: JoinedConv2d, skip: Tensor, up: Tensor) -> Tensor:
+    if not suits(skip) or not suits(up) or skip.dtype != up.dtype or not torch.is_grad_enabled():
+        return type(module).forward(module, skip, up)
+    window = Window(
+        *(cast(tuple[int, int], each) for each in (module.stride, module.padding, module.dilation))
+    )
+    # as autocast would cast them
+    weight, bias = (None if each is None else each.to(skip.dtype) for each in (module.weight, module.bias))
+    assert weight is not None
+    return joined_convolution(skip, up, weight, bias, window)
 
 
 def can_be_fused(module: nn.Module) -> bool:
     """Whether the kernels do what a module does."""
-    if type(module) is Join:
-        return True
     if "forward" in vars(module):
         return False  # it was given another one
+    if type(module) is JoinedConv2d:
+        return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
     if type(module) is nn.MaxPool2d:
         plain = module.dilation == 1 and not module.ceil_mode and not module.return_indices
         return plain and can_pool(module.kernel_size, module.stride, module.padding)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.statistics import BandStatistics
 from outsize.job import LimitsSection
-from outsize.losses import Weights
 from outsize.measure.facts import gather_facts, halo_of
 from outsize.plan.facts import Facts, Machine
 from outsize.strategies.compose import LossTerms
@@ -23,7 +22,7 @@ from outsize.tiles.halo import Halo
 class Task:
     """The functions in which one task differs from another."""
 
-    make_loss_terms: Callable[[str, BandStatistics, Weights], LossTerms]
+    make_loss_terms: Callable[..., LossTerms]  # losses, statistics, weights
     count_terms: Callable[..., dict[str, float]]  # losses, labels, weights; maps and strides by name
     wanted_maps: Callable[[nn.Module, str], tuple[str, ...]]
     complete: Callable[[Batch, nn.Module, str, BandStatistics], Batch]

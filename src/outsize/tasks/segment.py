@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from outsize.data.edges import EDGES, MapMaker, class_edges, gains_to_bytes
 from outsize.data.normalise import normalise, with_maps
 from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, explain
-from outsize.losses import Loss, Weights, named_losses
+from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stride
 from outsize.models import input_maps, label_stride
 from outsize.strategies.compose import LossTerms
 
@@ -22,13 +22,20 @@ NODATA = 255  # class id written where the scene has no valid pixel
 CONFIDENCE_SCALE = 250  # confidence 0..1 is written as 0..250, 255 is nodata
 
 
-def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weights = None) -> LossTerms:
+def make_loss_terms(
+    loss_names: str, statistics: BandStatistics, weights: Weights | WeightsByStride = None
+) -> LossTerms:
     """Return the function from model and batch to sums of loss terms; `loss_names` may be two joined by +."""
-    losses = named_losses(loss_names, weights)
+
+    @cache
+    def losses(stride: int) -> Mapping[str, Loss]:
+        return named_losses(loss_names, of_stride(weights, stride))
+
+    has_edges = _has_edges(loss_names)
 
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         maps = complete(batch, model, loss_names, statistics).maps
-        answer = _answer(model, normalise(batch.images, batch.valid, statistics), maps, losses)
+        answer = _answer(model, normalise(batch.images, batch.valid, statistics), maps, has_edges)
         return _sums(model, answer, batch.labels, maps, losses)
 
     return loss_terms
@@ -39,26 +46,31 @@ def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module
 
     What is kept between steps must not be touched: it would be kept as a shape.
     """
-    losses = named_losses(loss_names)
+    losses, has_edges = named_losses(loss_names), _has_edges(loss_names)
 
     def loss(model: nn.Module, images: Tensor) -> Tensor:
         valid = torch.ones(images.shape[:1] + images.shape[2:], dtype=torch.bool)
         labels = torch.zeros(valid.shape, dtype=torch.uint8)
         maps = {name: torch.zeros_like(labels) for name in wanted_maps(model, loss_names)}
-        # as a batch comes from the host: plane after plane
-        planes = images.contiguous(memory_format=torch.contiguous_format)
-        normed = torch.where(valid[:, None], (planes.to(torch.float32) - 0.5) * 2.0, 0.0)
-        answer = _answer(model, normed, maps, losses)
-        del normed, planes
-        return torch.stack(list(_sums(model, answer, labels, maps, losses).values())).sum()
+        answer = _answer(model, _normed_on_shapes(images, valid), maps, has_edges)
+        return torch.stack(list(_sums(model, answer, labels, maps, lambda _: losses).values())).sum()
 
     return loss
 
 
+def _normed_on_shapes(images: Tensor, valid: Tensor) -> Tensor:
+    # as a batch comes from the host: plane after plane
+    planes = images.contiguous(memory_format=torch.contiguous_format)
+    return torch.where(valid[:, None], (planes.to(torch.float32) - 0.5) * 2.0, 0.0)
+
+
 def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:
     """Name the maps that samples must have: those of the model's input, and edges where a loss is about them."""
-    about_edges = any(loss.edges for loss in named_losses(loss_names).values())
-    return (*input_maps(model), *((EDGES,) if about_edges else ()))
+    return (*input_maps(model), *((EDGES,) if _has_edges(loss_names) else ()))
+
+
+def _has_edges(loss_names: str) -> bool:
+    return any(loss.edges for loss in named_losses(loss_names).values())
 
 
 def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:
@@ -79,7 +91,7 @@ def is_local(loss_names: str) -> bool:
 def count_terms(
     loss_names: str,
     labels: Tensor,
-    weights: Weights = None,
+    weights: Weights | WeightsByStride = None,
     *,
     maps: Mapping[str, Tensor] | None = None,
     strides: Sequence[int] = (1,),
@@ -93,14 +105,14 @@ def count_terms(
     edges = (maps or {}).get(EDGES)
     for stride in strides:
         fewer = reduced(labels, stride)
-        for name, loss in named_losses(loss_names, weights).items():
+        for name, loss in named_losses(loss_names, of_stride(weights, stride)).items():
             given = (class_edges(fewer) if edges is None else reduced(edges, stride),) if loss.edges else ()
             totals[_term(name, stride)] = loss.count(fewer, *given) or 1.0
     return totals
 
 
 def _answer(
-    model: nn.Module, inputs: Tensor, maps: Mapping[str, Tensor], losses: Mapping[str, Loss]
+    model: nn.Module, inputs: Tensor, maps: Mapping[str, Tensor], has_edges: bool
 ) -> tuple[Tensor, ...]:
     """Run a model on normalised bands and the maps that it wants; return logits, and those of edges for their loss.
 
@@ -110,7 +122,7 @@ def _answer(
     if names:
         inputs = with_maps(inputs, {name: maps[name] for name in names})
     inputs = inputs.contiguous(memory_format=torch.channels_last)
-    if any(loss.edges for loss in losses.values()):
+    if has_edges:
         _check_finds_edges(model)
         found = model(inputs, edges=True)
         return found.logits, found.edges
@@ -122,9 +134,9 @@ def _sums(
     answer: tuple[Tensor, ...],
     labels: Tensor,
     maps: Mapping[str, Tensor],
-    losses: Mapping[str, Loss],
+    losses: Callable[[int], Mapping[str, Loss]],
 ) -> dict[str, Tensor]:
-    """Add up each loss of what a model has answered."""
+    """Add up each loss of what a model has answered; `losses` are those of a stride by which labels are reduced."""
     logits, stride = answer[0], 1
     shapes = (*answer[1:], maps[EDGES]) if len(answer) > 1 else ()
     if logits.shape[-2:] != labels.shape[-2:]:
@@ -133,7 +145,7 @@ def _sums(
         logits = logits[..., : labels.shape[-2], : labels.shape[-1]]
     return {
         _term(name, stride): loss.sum(logits, labels, *(shapes if loss.edges else ()))
-        for name, loss in losses.items()
+        for name, loss in losses(stride).items()
     }
 
 

@@ -20,7 +20,8 @@ from outsize.data.loader import prefetch
 from outsize.data.processes import BatchProcesses
 from outsize.data.sampling import Seen
 from outsize.data.windows import TrainingWindows
-from outsize.losses import Weights
+from outsize.losses import Weights, WeightsByStride
+from outsize.train.copies import Copies
 
 # Seconds after which a thread that prepares samples lets the training thread on. That one gives way at each of the
 # hundreds of kernels it launches in a step; with Python's 5 ms it would often wait longer than the kernel runs.
@@ -39,7 +40,7 @@ class BatchMaker:
     windows: TrainingWindows
     count_terms: Callable[..., Mapping[str, float]]  # of losses in labels, with weights and maps
     losses: str
-    weights: Weights
+    weights: Weights | WeightsByStride
     num_classes: int
     batch: int
     make_maps: MakeMaps | None = None
@@ -81,16 +82,18 @@ class Feed:
         num_workers: int,
         in_processes: bool,
         device: torch.device,
+        decoded_bytes: int = 0,
     ) -> None:
+        """Processes keep up to `decoded_bytes` of decoded pictures in memory that they share."""
         self._make, self._seen = make, seen
         self._num_epochs, self._steps_per_epoch = num_epochs, steps_per_epoch
-        self._num_workers, self._device = num_workers, device
+        self._num_workers, self._copies = num_workers, Copies(device)
         self._pins = device.type == "cuda"  # or a copy would wait for all kernels of the step before
         self._processes: BatchProcesses[tuple[int, int], Made] | None = None
         self._made: Generator[Made, None, None] | None = None
         self._next_epoch = -1
         if in_processes:
-            make.windows.share_memory(num_workers)
+            make.windows.share_memory(num_workers, decoded_bytes)
             self._processes = BatchProcesses(make, num_processes=num_workers, pin=self._pins)
 
     def batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
@@ -99,12 +102,17 @@ class Feed:
         if self._made is None or epoch != self._next_epoch:
             self._begin(epoch)
         assert self._made is not None
-        self._next_epoch = epoch + 1
+        self._next_epoch = -1  # until all of this one are taken
         # from the first, also where a training is resumed in the middle: what was seen is that of the whole epoch
         for step, (batch, num_px) in enumerate(islice(self._made, self._steps_per_epoch)):
             self._seen.add(num_px)
             if step >= first_step:
-                yield batch.to(self._device)
+                yield self._copies.copy(batch)
+        self._next_epoch = epoch + 1
+
+    def copied_s(self) -> float:
+        """Return the time of copies to the device that ended since the last call; on a CPU there are none."""
+        return self._copies.seconds()
 
     def close(self) -> None:
         """End the threads or processes."""

@@ -31,6 +31,7 @@ class Position:
     best_score: float = -1.0
     best_epoch: int = -1  # in total_epochs
     stopped: bool = False  # early
+    spent_s: float = 0.0  # in the loop, by all sessions together
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,15 @@ class Recipe:
     early_stop_epochs: int | None = None
     score: str = "mean_iou"  # that an epoch is judged by
     checkpoint_steps: int | None = None
+    max_s: float | None = None  # that all phases may take, each as its epochs are of all
+
+    def spent(self, phase: int, seconds: float) -> float:
+        """Return the share of a phase's time that is gone after so many seconds of all; 0 where there is no limit."""
+        if self.max_s is None:
+            return 0.0
+        epochs = [each.epochs for each in self.phases]
+        begin, end = (self.max_s * sum(epochs[:number]) / sum(epochs) for number in (phase, phase + 1))
+        return (seconds - begin) / (end - begin)
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class Hooks:
     log: Callable[[Mapping[str, Any]], None]  # one line of metrics
     save_state: Callable[[Mapping[str, torch.Tensor], Mapping[str, Any]], None]
     save_epoch: Callable[[Position, bool], None]  # position, whether it is the best so far
+    copied_s: Callable[[], float] = lambda: 0.0  # time of copies to the device that ended since the last call
 
 
 def fit(
@@ -69,6 +80,7 @@ def fit(
 ) -> Position:
     """Train through all phases and return where it ended; `resume` is a saved optimizer state and position."""
     position = Position(**resume[1]) if resume else Position()
+    start_s = time.monotonic() - position.spent_s
     optimizer_state = resume[0] if resume else {}
     for number in range(position.phase, len(recipe.phases)):
         phase = recipe.phases[number]
@@ -83,7 +95,9 @@ def fit(
         load_state_tensors(optimizer, optimizer_state)
         optimizer_state = {}
         while position.epoch < phase.epochs and not position.stopped:
-            position = _run_epoch(model, step, optimizer, recipe, hooks, position)
+            if recipe.spent(number, time.monotonic() - start_s) >= 1:
+                break
+            position = _run_epoch(model, step, optimizer, recipe, hooks, position, start_s)
             position = _close_epoch(model, recipe, hooks, position)
             hooks.save_state(state_tensors(optimizer), asdict(position))
         # stopping early ends a phase, not those after it
@@ -103,7 +117,9 @@ def _run_epoch(
     recipe: Recipe,
     hooks: Hooks,
     position: Position,
+    start_s: float,
 ) -> Position:
+    """Train to the end of an epoch, or of the time that the phase has, which counts from `start_s`."""
     phase = recipe.phases[position.phase]
     num_steps = phase.epochs * recipe.steps_per_epoch
     model.train()
@@ -111,7 +127,8 @@ def _run_epoch(
     for batch in hooks.batches(position.total_epochs, position.step):
         wait_s = time.perf_counter() - waiting_since_s
         phase_step = position.epoch * recipe.steps_per_epoch + position.step
-        lr = phase.lr * recipe.schedule.factor(phase_step, num_steps, recipe.steps_per_epoch)
+        spent = recipe.spent(position.phase, time.monotonic() - start_s)
+        lr = phase.lr * recipe.schedule.factor(phase_step, num_steps, recipe.steps_per_epoch, spent=spent)
         for group in optimizer.param_groups:
             group["lr"] = lr
         # dropout depends on seed and step alone, so a resumed or repeated step draws the same
@@ -120,14 +137,18 @@ def _run_epoch(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # now, not before the next: validation has no room for them
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
+        if recipe.max_s is not None:  # else nothing that is kept depends on the clock
+            position = replace(position, spent_s=time.monotonic() - start_s)
         # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too
         began_s, ended_s = ended_s, time.perf_counter()
-        times = {"wait_s": wait_s, "step_s": ended_s - began_s}
+        times = {"wait_s": wait_s, "copy_s": hooks.copied_s(), "step_s": ended_s - began_s}
         hooks.log({"kind": "step", **_where(position), "lr": lr, **times, "terms": terms})
         if position.total_steps % LOG_STEPS == 0:
             _refuse_diverged(terms, position, lr)
         if recipe.checkpoint_steps and position.total_steps % recipe.checkpoint_steps == 0:
             hooks.save_state(state_tensors(optimizer), asdict(position))
+        if recipe.spent(position.phase, position.spent_s) >= 1:
+            break
         waiting_since_s = time.perf_counter()
     return position
 

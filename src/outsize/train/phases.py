@@ -21,11 +21,16 @@ class Schedule:
     step_epochs: int = 10
     step_factor: float = 0.1
 
-    def factor(self, step: int, num_steps: int, steps_per_epoch: int) -> float:
-        """Return what the phase's learning rate is multiplied by at `step` of `num_steps`."""
+    def factor(self, step: int, num_steps: int, steps_per_epoch: int, *, spent: float = 0.0) -> float:
+        """Return what the phase's learning rate is multiplied by at `step` of `num_steps`.
+
+        `spent` is the share of the phase's time that is gone, where that is limited: the rate falls by whichever is
+        further on.
+        """
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         progress = (step - self.warmup_steps) / max(1, num_steps - self.warmup_steps)
+        progress = max(progress, min(1.0, spent))
         match self.kind:
             case "polynomial":
                 return float((1 - progress) ** self.power)

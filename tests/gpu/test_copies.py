@@ -1,0 +1,33 @@
+"""The time of copies to a GPU, read without waiting for it."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from outsize.data.batch import Batch
+from outsize.train.copies import Copies
+
+DEVICE = torch.device("cuda")
+
+
+def test_copies_are_timed_once_they_are_over_and_nobody_waits() -> None:
+    images = torch.zeros(8, 3, 512, 1024, dtype=torch.uint8)
+    flat = torch.zeros(8, 512, 1024, dtype=torch.uint8)
+    batch = Batch(images, flat > 0, flat, {}).pin_memory()
+    copies = Copies(DEVICE)
+    copies.copy(batch)
+    torch.cuda.synchronize()
+    assert 1e-4 < copies.seconds() < 0.1  # 21 MB
+    assert copies.seconds() == 0.0
+    busy = torch.randn(8192, 8192, device=DEVICE)
+    torch.cuda.synchronize()
+    for _ in range(20):
+        busy = busy @ busy
+    began_s = time.perf_counter()
+    copies.copy(batch)
+    assert copies.seconds() == 0.0  # behind kernels that are not over
+    assert time.perf_counter() - began_s < 0.05
+    torch.cuda.synchronize()
+    assert 1e-4 < copies.seconds() < 0.1  # of the copy, not of the kernels before it
