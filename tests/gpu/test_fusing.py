@@ -9,8 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from outsize.models.unet import JoinedConv2d
+from outsize.plan.plan import Fuse
+from outsize.strategies import join_kernels, joined
 from outsize.strategies.batch_norm import FusedNorm
 from outsize.strategies.cross_entropy import summed
+from outsize.strategies.fusing import fused_layers
 from outsize.strategies.max_pool import FusedPool
 
 
@@ -82,3 +86,46 @@ def test_cross_entropy(dtype: torch.dtype, weighted: bool) -> None:
     ours.backward()
     assert _far(ours, theirs) < 1e-6
     assert _far(b.grad, a.grad) < (1e-6 if dtype is torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels", [(64, 64), (5, 3), (512, 512), (24, 40)])
+def test_join(channels: tuple[int, int], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    first, second = (
+        torch.randn(3, each, 33, 47, device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
+        for each in channels
+    )
+    assert torch.equal(join_kernels.join(first, second), torch.cat((first, second), 1))
+
+
+@pytest.mark.parametrize("most_bytes", [2**28, 2**20])
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_convolution_of_halves(bf16: bool, most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined, "_MOST_BYTES", most_bytes)
+    torch.manual_seed(0)
+    conv = JoinedConv2d(128, 64, 3, padding=1, bias=False).cuda().to(memory_format=torch.channels_last)
+    halves = [
+        torch.randn(4, 64, 96, 80, device="cuda").contiguous(memory_format=torch.channels_last)
+        for _ in range(2)
+    ]
+    grad = torch.randn(4, 64, 96, 80, device="cuda").contiguous(memory_format=torch.channels_last)
+
+    def run() -> list[Tensor]:
+        conv.zero_grad(set_to_none=True)
+        skip, up = (each.clone().requires_grad_() for each in halves)
+        with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+            low = torch.bfloat16 if bf16 else torch.float32
+            made = conv(skip.to(low), up.to(low))
+        made.backward(grad.to(made.dtype))
+        assert skip.grad is not None
+        assert up.grad is not None
+        assert conv.weight.grad is not None
+        return [made.detach(), skip.grad, up.grad, conv.weight.grad]
+
+    theirs = run()
+    with fused_layers(conv, Fuse(joins=("",)))():
+        ours = run()
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.dtype == other.dtype
+        assert _far(one, other) < 5e-3  # TF32 and bfloat16, by other kernels

@@ -409,7 +409,7 @@ def test_a_parameter_that_a_module_does_not_show_has_no_name() -> None:
     assert [each.key for each in facts.saved] == [("conv", 0, 0), ("", 0, 0), ("", 0, 1)]
 
 
-@pytest.mark.parametrize(("device", "num_copies"), [("cuda", 2), ("cpu", 0)])
+@pytest.mark.parametrize(("device", "num_copies"), [("cuda", 3), ("cpu", 0)])
 def test_a_part_of_a_gradient_is_copied_for_a_convolution_on_a_gpu(
     device: Literal["cuda", "cpu"], num_copies: int
 ) -> None:

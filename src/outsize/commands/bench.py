@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,8 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     from outsize.plan.ways import plain
 
     key = _limit_key(planned.where)
+    # all ways train the same weights in turns, which must stay where they are
+    task = replace(task, weights={})
 
     def plan_for(limit_bytes: int) -> Plan:
         return choose_train(planned.facts, job.limits.model_copy(update={key: limit_bytes}), task)

@@ -173,6 +173,12 @@ class _Log:
         self._follow(twin.untyped_storage(), index, is_twin=True)
         return twin
 
+    def pass_on(self, tensor: Tensor, follower: Tensor) -> None:
+        """Let another tensor have the memory of this one, as if it had been changed in place."""
+        index = self.seen(tensor)
+        self.lives[index].num_holders += 1
+        self._follow(follower.untyped_storage(), index, is_twin=False)
+
     def _follow(self, storage: Any, index: int, *, is_twin: bool) -> None:
         life, key = self.lives[index], id(storage)
 
@@ -202,6 +208,16 @@ class _Log:
         return StepFacts(tuple(self.ops), tuple(storages), tuple(self.saved), training, tuple(modules))
 
 
+def _is_sum_of_gradients(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether autograd adds what two branches give: with real tensors it does so in place, with shapes it does not."""
+    if func is not torch.ops.aten.add.Tensor or torch._C._current_graph_task_id() == -1:
+        return False
+    first, second = args[:2]
+    if not isinstance(second, FakeTensor) or first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    return bool(first.numel() * first.element_size() == first.untyped_storage().nbytes())
+
+
 class _Watch(TorchDispatchMode):
     """Writes down each operation as it passes."""
 
@@ -222,6 +238,8 @@ class _Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         if any(isinstance(tensor, FakeTensor) for tensor in read):
             result = mended(func.overloadpacket.__name__, args, result)
+        if self._on_cuda and _is_sum_of_gradients(func, args):
+            self._log.pass_on(args[0], result)
         if func.namespace != "prim" and func is not torch.ops.aten.detach.default:
             self._write(func, args, kwargs, read, inputs, result)
         return result

@@ -7,17 +7,22 @@ smallest gap that it fits into, at its lower end, and leaves a gap that grows to
                                '-- too small for e, so the range grows: more is held than tensors take
 
 How much more hangs on the order in which they come and go, so of two plans with the same peak one may fit and the other
-not. (The range is what torch calls an expandable segment; the command line asks for them.)
+not. Workspace of convolutions, which no shape tells, moves everything that comes after it: so the step is followed
+several times, each time with another size of it, and the worst is what counts.
+
+The range is what torch calls an expandable segment; the command line asks for them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from itertools import accumulate
 
 from outsize.plan.cost import Changed, StepCost
 
 _PAGE_BYTES, _SMALL_PAGE_BYTES = 20 * 2**20, 2 * 2**20
 _SMALL_BYTES = 2**20  # tensors up to this lie in a range of their own, with pages of their own
+_WORKSPACES = (0, 8 * 2**20, 24 * 2**20)
 _FIRST, _SECOND, _LAST = range(
     3
 )  # in the order of one operation: what comes back for it, what is made on the way, own
@@ -25,37 +30,51 @@ _FIRST, _SECOND, _LAST = range(
 
 def held_bytes(cost: StepCost, changed: Changed) -> int:
     """Return the most that the allocator holds in a step; what was there before lies without gaps."""
-    num_ops = len(cost.facts.ops)
-    comes: list[list[tuple[int, int, int]]] = [[] for _ in range(num_ops)]
-    goes: list[list[tuple[int, int]]] = [[] for _ in range(num_ops + 1)]
-    lasting_bytes, small = 0, [0] * (num_ops + 1)
-    for storage, start, dies in cost.spans(changed):
-        end = min(dies, num_ops)
-        if start < 0:
-            lasting_bytes += storage.size_bytes
-        elif storage.size_bytes <= _SMALL_BYTES:
-            small[start] += storage.size_bytes
-            small[end] -= storage.size_bytes
-        elif start < end:
-            order = _LAST if start == storage.born else _FIRST
-            comes[start].append((order, storage.index, storage.size_bytes))
-            goes[end].append((storage.index, start))
-    for op, passing_bytes in changed.passing.items():
-        if passing_bytes > _SMALL_BYTES:
-            comes[op].append((_SECOND, -1 - op, passing_bytes))
-            goes[op + 1].append((-1 - op, op))
-    area = _Area()
-    placed: dict[tuple[int, int], tuple[int, int]] = {}
-    for op in range(num_ops):
-        for key in goes[op]:
-            area.give(*placed.pop(key))
-        for _, index, size_bytes in sorted(comes[op]):
-            placed[index, op] = area.take(size_bytes), size_bytes
-    held = most = 0
-    for change in small:
-        held += change
-        most = max(most, held)
-    return lasting_bytes + area.end + _paged(most, _SMALL_PAGE_BYTES)
+    come_and_go = _ComeAndGo(cost, changed)
+    return come_and_go.lasting_bytes + max(map(come_and_go.most_bytes, _WORKSPACES))
+
+
+class _ComeAndGo:
+    """What is taken and given back at each operation of a step."""
+
+    def __init__(self, cost: StepCost, changed: Changed) -> None:
+        num_ops = len(cost.facts.ops)
+        self._comes: list[list[tuple[int, int, int]]] = [[] for _ in range(num_ops)]
+        self._goes: list[list[tuple[int, int]]] = [[] for _ in range(num_ops + 1)]
+        self._with_workspace = ["convolution" in op.kind for op in cost.facts.ops]
+        self.lasting_bytes = 0
+        small = [0] * (num_ops + 1)
+        for storage, start, dies in cost.spans(changed):
+            end = min(dies, num_ops)
+            if start < 0:
+                self.lasting_bytes += storage.size_bytes
+            elif storage.size_bytes <= _SMALL_BYTES:
+                small[start] += storage.size_bytes
+                small[end] -= storage.size_bytes
+            elif start < end:
+                order = _LAST if start == storage.born else _FIRST
+                self._add(order, storage.index, storage.size_bytes, start, end)
+        for op, passing_bytes in changed.passing.items():
+            if passing_bytes > _SMALL_BYTES:
+                self._add(_SECOND, -1 - op, passing_bytes, op, op + 1)
+        self._small_bytes = _paged(max(accumulate(small)), _SMALL_PAGE_BYTES)
+
+    def _add(self, order: int, index: int, size_bytes: int, start: int, end: int) -> None:
+        self._comes[start].append((order, index, size_bytes))
+        self._goes[end].append((index, start))
+
+    def most_bytes(self, workspace_bytes: int) -> int:
+        """Return the most that is held for it, if convolutions take so much workspace."""
+        area = _Area()
+        placed: dict[tuple[int, int], tuple[int, int]] = {}
+        for op, (comes, goes) in enumerate(zip(self._comes, self._goes, strict=False)):
+            for key in goes:
+                area.give(*placed.pop(key))
+            for _, index, size_bytes in sorted(comes):
+                placed[index, op] = area.take(size_bytes), size_bytes
+            if workspace_bytes and self._with_workspace[op]:
+                area.give(area.take(workspace_bytes), workspace_bytes)
+        return area.end + self._small_bytes
 
 
 def _paged(num_bytes: int, page_bytes: int) -> int:

@@ -15,6 +15,8 @@ from outsize.plan.ways import Part, Task, Way, compiled, offloading, plain, reco
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
 
+_LEAST_BYTES = 2**29
+
 
 def choose(
     task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bool, held_bytes: float | None = None
@@ -23,8 +25,7 @@ def choose(
 
     What a GPU's allocator holds stays within the limit, or within `held_bytes` where less is there.
     """
-    if task.overlaps:  # on a GPU
-        task = replace(task, held_bytes=limit_bytes if held_bytes is None else held_bytes)
+    task = _with_gaps(task, limit_bytes if held_bytes is None else held_bytes)
     first = plain(task)
     seen = [first, *compiled(task)]
     seen += [] if first.peak_bytes <= budget_bytes else ways(task, budget_bytes)
@@ -53,11 +54,15 @@ def choose_recompute(
     halo = Halo(Reach(0, 0), Reach(0, 0), 1)
     traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)
     whole = Task(1, 0, lambda *_: facts, op_s, halo, blocks_of=traced, **times)
-    if whole.overlaps:  # on a GPU
-        whole = replace(whole, held_bytes=limit_bytes)
+    whole = _with_gaps(whole, limit_bytes)
     first = plain(whole)
     seen = [first, *recomputing(whole, Part("", 1, 1, 0), StepCost(facts), budget_bytes)]
     return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
+
+
+def _with_gaps(task: Task, held_bytes: float) -> Task:
+    """Return a task that on a GPU keeps a limit with gaps between tensors; a little memory is all gaps by that."""
+    return replace(task, held_bytes=held_bytes) if task.overlaps and held_bytes >= _LEAST_BYTES else task
 
 
 def _fastest(

@@ -25,7 +25,7 @@ from outsize.plan.swap import LEAST_BYTES
 from outsize.plan.timeline import Link, Timeline
 
 _SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7)
-_MOST_IMPROVED, _PAINS = 3, 0.7  # of the least shares that may be fast enough, and how long each is looked at
+_MOST_IMPROVED, _PAINS = 6, 1.0  # of the least shares that may be fast enough, and how long each is looked at
 _OVER = 8.0  # times of a step that holding twice what may be held counts for
 
 
@@ -54,15 +54,22 @@ class Mix:
         )
 
 
-def mix(  # noqa: PLR0913 - a question with all its limits
+@dataclass(frozen=True)
+class Room:
+    """What there is besides the budget of tensors on the device."""
+
+    host_bytes: float = math.inf  # of host memory, that moved tensors may fill
+    held_bytes: float = math.inf  # that the device's allocator may hold, with gaps between tensors
+
+
+def mix(
     cost: StepCost,
     recipes: Sequence[Recipe],
     op_s: OpSeconds,
     link: Link | None,
     budget_bytes: float,
     *,
-    host_bytes: float = math.inf,
-    held_limit_bytes: float = math.inf,
+    room: Room = Room(),  # noqa: B008 - it never changes
     quick: bool = False,
     least_bytes: int = LEAST_BYTES,
 ) -> Mix:
@@ -73,14 +80,14 @@ def mix(  # noqa: PLR0913 - a question with all its limits
     nothing is moved, and never more than host memory holds; without recipes nothing is made again. A quick answer is a
     few per cent of the step worse, and knows nothing of gaps.
     """
-    look = partial(Search, cost, recipes, op_s, link, host_bytes=host_bytes, least_bytes=least_bytes)
+    look = partial(Search, cost, recipes, op_s, link, host_bytes=room.host_bytes, least_bytes=least_bytes)
     search = look(budget_bytes)
-    if math.isinf(held_limit_bytes) or quick:
+    if math.isinf(room.held_bytes) or quick:
         best = search.first(FEW_PRICES if quick else PRICES)
         best = best if best is None or quick else search.improved(best)
     else:
         best = _without_gaps(
-            look, budget_bytes, _Fitting(cost, held_limit_bytes, sum(map(op_s, cost.facts.ops)))
+            look, budget_bytes, _Fitting(cost, room.held_bytes, sum(map(op_s, cost.facts.ops)))
         )
     if best is None:
         best = search.lowest()

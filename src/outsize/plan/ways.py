@@ -9,10 +9,11 @@ from functools import cache, partial
 from typing import Any
 
 from outsize.errors import TraceError
+from outsize.plan.arena import held_bytes
 from outsize.plan.blocks import Blocks, list_blocks
 from outsize.plan.compiled import Compiled
 from outsize.plan.cost import StepCost
-from outsize.plan.mix import Mix, mix
+from outsize.plan.mix import Mix, Room, mix
 from outsize.plan.offload import offloaded
 from outsize.plan.plan import Fuse, Recompute, Tiling
 from outsize.plan.recompute import Recipe, find_recipes
@@ -25,7 +26,7 @@ from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
 
-_SURE = 0.98  # of what may be held: kernels take workspace in between, which nobody foresees
+_SURE = 0.97  # of what may be held: kernels take workspace in between, which nobody foresees
 StepOf = Callable[[int, Size], StepFacts]  # samples, size of the window -> facts
 BlocksOf = Callable[[int, Size, tuple[str, ...]], StepFacts]  # and the blocks that are run again
 
@@ -162,7 +163,15 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
 
 
-def _mix(task: Task, part: Part, cost: StepCost, recipes: Sequence[Recipe], budget_bytes: float) -> Mix:
+def _mix(
+    task: Task,
+    part: Part,
+    cost: StepCost,
+    recipes: Sequence[Recipe],
+    budget_bytes: float,
+    *,
+    quick: bool = False,
+) -> Mix:
     room_bytes = budget_bytes - part.waiting_bytes(task, cost)
     return mix(
         cost,
@@ -170,9 +179,9 @@ def _mix(task: Task, part: Part, cost: StepCost, recipes: Sequence[Recipe], budg
         task.op_s,
         task.link,
         room_bytes,
-        host_bytes=task.host_bytes,
-        held_limit_bytes=_SURE * task.held_bytes,
-        quick=part.num_runs > 1,  # one of many ways to cut the step, and all of them are looked at
+        room=Room(task.host_bytes, _SURE * task.held_bytes),
+        # also if it is one of many ways to cut the step: all of them are looked at
+        quick=quick or part.num_runs > 1,
     )
 
 
@@ -213,8 +222,12 @@ def _confirmed(
         confirm=None,
     )
     recipes = find_recipes(traced, task.again_s or task.op_s)
-    found = None if alone.peak_bytes <= budget_bytes else _mix(task, part, traced, recipes, budget_bytes)
-    if found is None or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
+    if alone.peak_bytes <= budget_bytes:
+        return alone
+    # quickly: this is one of several sets of blocks, and by what gaps come on top it either fits or does not
+    found = _mix(task, part, traced, recipes, budget_bytes, quick=True)
+    held = held_bytes(traced, found.changed) > _SURE * task.held_bytes if part.num_runs == 1 else False
+    if held or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
         return alone
     again = _of_mix(found)
     return replace(
