@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from outsize.measure import profiled
-from outsize.measure.profiled import learn, look_at, lower_quartile, name_of, recall_or_learn
+from outsize.measure.profiled import Workspaces, learn, look_at, lower_quartile, name_of, recall_or_learn
 from outsize.measure.step import record
 from outsize.plan.machines import find_machine
 from outsize.plan.times import (
@@ -171,3 +171,19 @@ def test_models_that_differ_have_other_names(model: nn.Module) -> None:
     frozen = name_of(model)
     wider = name_of(nn.Sequential(nn.Conv2d(3, 9, 3)))
     assert len({before, frozen, wider}) == 3
+
+
+def test_what_convolutions_take_and_give_back_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = iter([100, 130, 130, 180, 200, 200])  # before and after each of three
+    most = iter([150, 190, 260])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: next(held))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: next(most))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
+    seen = Workspaces(torch.device("cuda"))
+    with torch.autograd.set_multithreading_enabled(False), seen:
+        # the first needs no gradient of its input, and one gradient is enough here
+        for parameter in (*net[0].parameters(), *net[1].parameters()):
+            parameter.requires_grad_(False)
+        net(torch.randn(2, 3, 4, 4)).sum().backward()
+    assert seen.found == {"forward": [20, 10], "backward": [60]}

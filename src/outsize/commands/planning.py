@@ -13,6 +13,7 @@ from outsize.plan.machines import find_machine
 from outsize.plan.plan import Fuse, Plan
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt, Rates
+from outsize.plan.workspace import with_workspaces
 from outsize.progress import Reporter
 from outsize.units import Size, format_size, sides_of, size_of
 
@@ -209,7 +210,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
             with checkpointed(model, blocks):
                 return loss(model, images)
 
-        return trace_step(
+        facts = trace_step(
             model,
             (num_samples, num_bands, *sides_of(side_px)),
             loss=loss_of,
@@ -218,6 +219,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
             device=where.kind,
             around=around,
         )
+        return facts if where.learnt is None else with_workspaces(facts, where.learnt.workspaces)
 
     return step_of
 

@@ -7,18 +7,20 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.bandwidth import cache_folder, fingerprint, remember
 from outsize.plan import times
 from outsize.plan.step import StepOp
 from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
+from outsize.plan.workspace import BACKWARD, FORWARD, is_convolution, is_gradient
 from outsize.units import Size, parse_size
 
 NUM_WARM = 2  # steps that load libraries, choose kernels and make the optimizer's state
@@ -40,6 +42,7 @@ class Seen:
     host_s: float  # until a step was launched; on a CPU what no operation took
     step_s: float
     usable_share: float | None  # of the memory that torch held, what tensors filled
+    workspaces: dict[str, list[int]] = field(default_factory=dict)  # as in Learnt
 
 
 def learn(
@@ -61,7 +64,7 @@ def learn(
         if modelled[name] > 0 and seen.kernels_s[name] > 0
     }
     host_op_s = seen.host_s / max(1.0, sum(map(host_calls, ops)))
-    return Learnt(factors, host_op_s, seen.usable_share, batch, side_px)
+    return Learnt(factors, host_op_s, seen.usable_share, batch, side_px, seen.workspaces)
 
 
 def look_at(run: Callable[[], object], device: torch.device) -> Seen:
@@ -82,7 +85,7 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
     kernels_s = _profiled(run, device)
     step_s = lower_quartile(steps_s)
     host_s = lower_quartile(hosts_s) if cuda else max(0.0, step_s - sum(kernels_s.values()))
-    return Seen(kernels_s, host_s, step_s, usable_share)
+    return Seen(kernels_s, host_s, step_s, usable_share, _workspaces(run, device) if cuda else {})
 
 
 def lower_quartile(taken_s: Sequence[float]) -> float:
@@ -154,6 +157,40 @@ def _usable_share(run: Callable[[], object], device: torch.device) -> float:
     return min(MOST_USABLE, max(LEAST_USABLE, share))
 
 
+def _workspaces(run: Callable[[], object], device: torch.device) -> dict[str, list[int]]:
+    """Return what each convolution of a step takes and gives back."""
+    # backward of CUDA tensors would else run in a thread where nobody looks
+    seen = Workspaces(device)
+    with torch.autograd.set_multithreading_enabled(False), seen:
+        run()
+    return seen.found
+
+
+class Workspaces(TorchDispatchMode):
+    """Sees what convolutions take from a GPU's allocator beyond what they are given and what they leave."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._device = device
+        self.found: dict[str, list[int]] = {FORWARD: [], BACKWARD: []}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kind = func.overloadpacket.__name__
+        if not is_convolution(kind) and not is_gradient(kind):
+            return func(*args, **(kwargs or {}))
+        before_bytes = torch.cuda.memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        result = func(*args, **(kwargs or {}))
+        after_bytes = torch.cuda.memory_allocated(self._device)
+        most_bytes = torch.cuda.max_memory_allocated(self._device)
+        self.found[BACKWARD if is_gradient(kind) else FORWARD].append(
+            most_bytes - max(before_bytes, after_bytes)
+        )
+        return result
+
+
 def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -167,6 +204,9 @@ def _recall(path: Path) -> Learnt | None:
         numbers = [*known.factors.values(), known.host_op_s]
         sound = all(isinstance(each, float | int) and 0 <= each < math.inf for each in numbers)
         sound &= set(known.factors) <= set(CLASSES)
+        sound &= all(
+            isinstance(num, int) and num >= 0 for taken in known.workspaces.values() for num in taken
+        )
         sound &= known.usable_share is None or LEAST_USABLE <= known.usable_share <= MOST_USABLE
     except (OSError, ValueError, TypeError, AttributeError):
         return None

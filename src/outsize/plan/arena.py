@@ -8,7 +8,7 @@ smallest gap that it fits into, at its lower end, and leaves a gap that grows to
 
 How much more hangs on the order in which they come and go, so of two plans with the same peak one may fit and the other
 not. Workspace of convolutions, which no shape tells, moves everything that comes after it: so the step is followed
-several times, each time with another size of it, and the worst is what counts.
+several times, each time with another size of it where none was seen, and the worst is what counts.
 
 The range is what torch calls an expandable segment; the command line asks for them.
 """
@@ -41,6 +41,7 @@ class _ComeAndGo:
         num_ops = len(cost.facts.ops)
         self._comes: list[list[tuple[int, int, int]]] = [[] for _ in range(num_ops)]
         self._goes: list[list[tuple[int, int]]] = [[] for _ in range(num_ops + 1)]
+        self._seen_bytes = [op.workspace_bytes for op in cost.facts.ops]
         self._with_workspace = ["convolution" in op.kind for op in cost.facts.ops]
         self.lasting_bytes = 0
         small = [0] * (num_ops + 1)
@@ -64,7 +65,7 @@ class _ComeAndGo:
         self._goes[end].append((index, start))
 
     def most_bytes(self, workspace_bytes: int) -> int:
-        """Return the most that is held for it, if convolutions take so much workspace."""
+        """Return the most that is held for it, if convolutions of which nothing is known take so much workspace."""
         area = _Area()
         placed: dict[tuple[int, int], tuple[int, int]] = {}
         for op, (comes, goes) in enumerate(zip(self._comes, self._goes, strict=False)):
@@ -72,8 +73,9 @@ class _ComeAndGo:
                 area.give(*placed.pop(key))
             for _, index, size_bytes in sorted(comes):
                 placed[index, op] = area.take(size_bytes), size_bytes
-            if workspace_bytes and self._with_workspace[op]:
-                area.give(area.take(workspace_bytes), workspace_bytes)
+            passing_bytes = self._seen_bytes[op] or workspace_bytes * self._with_workspace[op]
+            if passing_bytes > _SMALL_BYTES:
+                area.give(area.take(passing_bytes), passing_bytes)
         return area.end + self._small_bytes
 
 

@@ -161,6 +161,9 @@ class StepCost:
         for op, passing_bytes in changed.passing.items():
             change[op] += passing_bytes
             change[op + 1] -= passing_bytes
+        for each in self.facts.ops:
+            change[each.index] += each.workspace_bytes
+            change[each.index + 1] -= each.workspace_bytes
         for storage, start, end in self.spans(changed):
             change[max(0, start)] += storage.size_bytes
             change[min(num_ops, end)] -= storage.size_bytes

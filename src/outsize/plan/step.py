@@ -32,6 +32,7 @@ class StepOp:
     flops: int
     moved_bytes: int  # of all tensors read and written, each once
     dtype: str  # of the first output: "float32", "bfloat16"
+    workspace_bytes: int = 0  # taken and given back before it ends, where that was seen: no shape tells it
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ The host calls operations one by one and runs ahead of a GPU, which works them o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -179,6 +179,8 @@ class Learnt:
     )  # of the memory that torch holds, what tensors filled; None: not to be seen on a CPU
     batch: int
     side_px: Size
+    # bytes that each convolution took and gave back, forward and backward, in the order they ran
+    workspaces: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

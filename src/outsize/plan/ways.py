@@ -26,7 +26,7 @@ from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
 
-_SURE = 0.97  # of what may be held: kernels take workspace in between, which nobody foresees
+_SURE = 0.96  # of what may be held: kernels take workspace in between, which nobody foresees
 StepOf = Callable[[int, Size], StepFacts]  # samples, size of the window -> facts
 BlocksOf = Callable[[int, Size, tuple[str, ...]], StepFacts]  # and the blocks that are run again
 
