@@ -39,6 +39,7 @@ def test_unknown_key_in_a_list_names_the_nearest(job_path: Path) -> None:
         ("train.tile_px=7", "'train.tile_px'"),
         ("train.tile_px=[64]", "[height, width]"),
         ("train.tile_px=[64, 1.5]", "[height, width]"),
+        ("train.max_minutes=inf", "train.max_minutes"),
         ("no_equals", "KEY=VALUE"),
         ("seed.deep=1", "reaches into a value"),
     ],

@@ -71,9 +71,9 @@ LabelValues = Annotated[tuple[LabelValue, ...], BeforeValidator(_as_tuple), Fiel
 
 
 class _Section(BaseModel):
-    """What all sections share: fixed once read, and no key goes unnoticed."""
+    """What all sections share: fixed once read, no key goes unnoticed, and every number has an end."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ClassSpec(_Section):

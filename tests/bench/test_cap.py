@@ -22,7 +22,7 @@ def test_a_cap_is_a_size_or_a_share_of_plain(text: str, limit_bytes: int, label:
     assert (cap.limit_bytes(1000), cap.label, cap.text) == (limit_bytes, label, text)
 
 
-@pytest.mark.parametrize("text", ["0.5", "", "%", "-3%", "half"])
+@pytest.mark.parametrize("text", ["0.5", "", "%", "-3%", "inf%", "half"])
 def test_other_texts_are_no_caps(text: str) -> None:
     assert parse_cap(text) is None
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import outsize
-from outsize.errors import DataError, JobError, ModelError, OutputError, RunError
+from outsize.errors import DataError, JobError, ModelError, OutputError, PlanError, RunError
 from outsize.infer import api
 
 
@@ -58,6 +58,41 @@ def test_any_module(scene: Path, tmp_path: Path) -> None:
     assert model.training
     assert model.drop.training
     assert not model.frozen.training
+
+
+class Picky(nn.Module):
+    """Looks at the whole picture, and takes no size that cannot be halved twice, or any."""
+
+    def __init__(self, *, takes_any: bool) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(4, 4, 4, stride=4), nn.ConvTranspose2d(4, 4, 4, stride=4)
+        self.norm, self.takes_any = nn.GroupNorm(1, 4), takes_any
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits of four classes."""
+        height, width = images.shape[-2:]
+        if self.takes_any:
+            images = nn.functional.pad(images, (0, -width % 4, 0, -height % 4))
+        elif height % 4 or width % 4:
+            raise RuntimeError("wrong shape")
+        made: Tensor = self.up(self.norm(self.down(images)))[..., :height, :width]
+        return made
+
+
+def test_a_module_that_looks_everywhere_is_given_the_whole_where_it_takes_it(
+    scene: Path, tmp_path: Path
+) -> None:
+    odd = tmp_path / "odd.tif"
+    with rasterio.open(scene) as file:
+        profile, pixels = {**file.profile, "height": 41, "width": 58}, file.read()[:, :41, :58]
+    with rasterio.open(odd, "w", **profile) as file:
+        file.write(pixels)
+    assert outsize.predict(Picky(takes_any=True), odd, tmp_path / "a.tif", device="cpu")["exact"]
+    with pytest.raises(PlanError, match=r"norm \(group_norm\).*a size that the model takes"):
+        outsize.predict(Picky(takes_any=False), odd, tmp_path / "b.tif", device="cpu")
+    limits = {"allow_approximate": True}
+    done = outsize.predict(Picky(takes_any=False), odd, tmp_path / "b.tif", limits=limits, device="cpu")
+    assert not done["exact"]
 
 
 def test_a_run(trained_run: Path, scene: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 from torchvision.models.segmentation import deeplabv3_resnet50
 
 from outsize.errors import TraceError
@@ -426,3 +427,42 @@ def test_a_part_of_a_gradient_is_copied_for_a_convolution_on_a_gpu(
     copies = [op for op in facts.ops if op.backward and op.kind == "clone"]
     sizes = {each.index: each.size_bytes for each in facts.storages}
     assert [sizes[op.outputs[0]] for op in copies] == [4 * 2 * 8 * 8 * 8] * num_copies
+
+
+def test_a_part_of_a_gradient_of_rows_is_copied_too() -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv1d(3, 4, 1), nn.Conv1d(8, 4, 1)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return torch.as_tensor(self.second(torch.cat((self.first(rows), self.first(-rows)), 1)).sum())
+
+    facts = trace_step(Rows(), (2, 3, 8), loss=lambda net, x: net(x), device="cuda")
+    copies = [op for op in facts.ops if op.backward and op.kind == "clone"]
+    assert len(copies) == 3
+
+
+def test_a_block_that_is_run_again_adds_into_new_memory() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return (self.conv(images) + images).sigmoid()
+
+    class Again(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.block = nn.Conv2d(3, 3, 1), Residual()
+
+        def forward(self, images: Tensor) -> Tensor:
+            made = checkpoint(self.block, self.first(images), use_reentrant=False)
+            assert isinstance(made, Tensor)
+            return (made * made).sum()
+
+    facts = trace_step(Again(), (2, 3, 8, 8), loss=lambda net, x: net(x), device="cuda")
+    forward, again = (op for op in facts.ops if op.kind == "add" and op.module == "block")
+    assert (forward.backward, again.backward) == (False, True)
+    assert len(again.outputs) == 1  # a tensor of its own, not one of those that are added

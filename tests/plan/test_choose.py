@@ -123,6 +123,20 @@ def test_what_looks_at_the_whole_picture_is_exact_where_a_window_is_one(allow_ap
             choose_predict(facts(halo), small, (500, 500))
 
 
+def test_a_whole_picture_beyond_the_cores_that_are_tried_can_be_asked_for() -> None:
+    halo = Halo(HALO.rows, HALO.cols, 48, (Obstacle("encoder.0.1", "group_norm", "looks everywhere"),))
+    with pytest.raises(PlanError, match=r"set limits\.tile_px = 5040 to try it in one window"):
+        choose_predict(facts(halo), limits(GIB), (500, 5000))
+    plan = choose_predict(facts(halo), limits(GIB, tile_px=5040), (500, 5000))
+    assert plan.exact
+    assert plan.tiles is not None
+    [tile] = cover(500, 5000, plan.tiles.core_px, plan.tiles.halo)
+    assert tile.read == Window(0, 0, 500, 5000)
+    # where memory is what lacks, asking is no help
+    with pytest.raises(PlanError, match="one window; choose another setting of the model"):
+        choose_predict(facts(halo), limits(GIB // 4, tile_px=5040), (500, 5000))
+
+
 def test_a_short_halo_is_refused_or_marked() -> None:
     with pytest.raises(PlanError, match=r"found 12 px, needed 30 px.*leave limits.halo_px out"):
         choose_predict(facts(), limits(GIB, halo_px=12), (500, 500))

@@ -126,8 +126,9 @@ def _recomputable() -> Recompute:
     found = mix(cost, find_recipes(cost, lambda _: 1e-6), lambda _: 1e-6, None, 0).as_recompute()
     assert found is not None
     assert len(found.dear) > 3
-    # what is moved is kept
-    again = [key for key in sorted(keys | set(found.saved)) if not key[0].startswith(("encoder.0", "pool"))]
+    # what is moved is kept, and what a loss saves is another's
+    named = [key for key in sorted(keys | set(found.saved)) if key[0]]
+    again = [key for key in named if not key[0].startswith(("encoder.0", "pool"))]
     return Recompute(tuple(again), blocks=("bottleneck",), dear=found.dear)
 
 

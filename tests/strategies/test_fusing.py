@@ -383,3 +383,39 @@ def test_a_convolution_of_two_halves_joins_neither_them_nor_their_gradients(
     assert held == {"skip": skip.nbytes, "up": up.nbytes}
     assert max(saved) <= max(skip.nbytes, skip.nbytes // 4 * 6)  # no half with the other
     assert _far(ours, plain) < 1e-6
+
+
+def test_halves_that_autocast_has_yet_to_cast_are_joined_as_always() -> None:
+    conv = JoinedConv2d(8, 6, 3, padding=1).to(memory_format=torch.channels_last)
+    skip, up = (_images(8).requires_grad_() for _ in range(2))
+
+    def run() -> list[Tensor]:
+        for each in (skip, up, *conv.parameters()):
+            each.grad = None
+        with torch.autocast("cpu", torch.bfloat16):
+            made = conv(skip, up)
+        made.float().square().sum().backward()
+        return [
+            made.detach(),
+            *(each.grad for each in (skip, up, *conv.parameters()) if each.grad is not None),
+        ]
+
+    plain = run()
+    with fused_layers(conv, Fuse(joins=("",)))():
+        ours = run()
+    assert ours[0].dtype == torch.bfloat16
+    assert _far(ours, plain) == 0
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "group"])
+def test_a_decoder_that_is_run_again_finds_what_it_was_given(norm: str) -> None:
+    net = build_model("unet", num_classes=3, in_channels=3, levels=2, width=4, norm=norm)
+    plain, images = net.to(memory_format=torch.channels_last), _images(8)[:, :3]
+    again = copy.deepcopy(plain)
+    plain(images).square().sum().backward()
+    with checkpointed(again, ["decoder.0"]):
+        again(images).square().sum().backward()
+    for one, other in zip(again.parameters(), plain.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        torch.testing.assert_close(one.grad, other.grad)

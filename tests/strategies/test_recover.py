@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.errors import PlanError
 from outsize.strategies.compose import Step, Terms
 from outsize.strategies.recover import Shortage, recovering
 
@@ -143,3 +145,51 @@ def test_a_step_that_begins_with_gradients_is_refused() -> None:
     next(iter(model.parameters())).grad = torch.zeros(2, 1, 3, 3)
     with pytest.raises(AssertionError, match="gradients"):
         recovering(_plain(model), model, lambda _: _plain(model))(_batch(), last=True)
+
+
+class _OnGpu:
+    """Stands for a batch whose pictures are on a GPU."""
+
+    def __init__(self) -> None:
+        self.images = SimpleNamespace(device=torch.device("cuda"))
+
+
+def test_steps_whose_memory_lies_in_pieces_go_on_by_a_tighter_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, runs = [0], []
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: {"num_alloc_retries": closed[0]})
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 90)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 100)
+
+    def step(name: str, num_closed: int) -> Step:
+        def run(_: Batch, *, last: bool) -> Terms:
+            closed[0] += num_closed
+            runs.append(name)
+            return {}
+
+        return run
+
+    seen: list[Shortage] = []
+    tighter = [step("second", 1), step("third", 0)]
+
+    def tighten(shortage: Shortage) -> Step:
+        seen.append(shortage)
+        if not tighter:
+            raise PlanError("no tighter way is left")
+        return tighter.pop(0)
+
+    model = nn.Linear(1, 1)
+    ours = recovering(step("first", 2), model, tighten)
+    for _ in range(150):
+        ours(_OnGpu(), last=True)  # type: ignore[arg-type]
+    # looked at every 20 steps; the first look only says how many there were before
+    assert [runs.count(name) for name in ("first", "second", "third")] == [40, 40, 70]
+    assert [(each.wanted_bytes, each.available_bytes, each.num_closed) for each in seen] == [
+        (90, 100, 40),
+        (90, 100, 20),
+    ]
+
+    ours = recovering(step("last", 2), model, tighten)
+    for _ in range(100):
+        ours(_OnGpu(), last=True)  # type: ignore[arg-type]
+    assert runs.count("last") == 100  # nothing tighter: it goes on, and asks no more
+    assert len(seen) == 3

@@ -91,6 +91,18 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
         load_checkpoint(path)
 
 
+def test_weights_of_layers_that_had_other_names_are_refused_with_both(tmp_path: Path) -> None:
+    path, model = tmp_path / "best.safetensors", _model()
+    save_checkpoint(path, model, CARD)
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata()
+    earlier = {name.replace("merge.0", "decoder.0.9"): value for name, value in model.state_dict().items()}
+    save_file(earlier, path, metadata=header)
+    text = rf"{path} are those of other layers: found decoder\.0\.9\.weight \(1 such .* no merge\.0\.weight"
+    with pytest.raises(ModelError, match=text):
+        load_checkpoint(path)
+
+
 def test_weights_without_a_card_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "foreign.safetensors"
     save_file({"weight": torch.zeros(3)}, path)

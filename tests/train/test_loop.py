@@ -181,16 +181,20 @@ def test_scores_of_one_output_are_no_measure_for_another() -> None:
     assert bench.model.output == "second"
 
 
-def _ticking(monkeypatch: pytest.MonkeyPatch, bench: Bench, step_s: float) -> None:
-    """Let every step take so long, and nothing else take any time."""
+def _ticking(monkeypatch: pytest.MonkeyPatch, bench: Bench, step_s: float, validate_s: float = 0.0) -> None:
+    """Let every step and every validation take so long, and nothing else take any time."""
     now_s = [100.0]
-    step = bench.step
+    step, validate = bench.step, bench.validate
 
     def slow(batch: Batch, *, last: bool) -> dict[str, Tensor]:
         now_s[0] += step_s
         return step(batch, last=last)
 
-    bench.step = slow  # type: ignore[method-assign]
+    def slowly(model: nn.Module) -> dict[str, float]:
+        now_s[0] += validate_s
+        return validate(model)
+
+    bench.step, bench.validate = slow, slowly  # type: ignore[method-assign]
     monkeypatch.setattr("outsize.train.loop.time.monotonic", lambda: now_s[0])
 
 
@@ -220,6 +224,17 @@ def test_a_limit_of_time_counts_what_was_spent_before(monkeypatch: pytest.Monkey
     second.model.load_state_dict(weights)
     assert second.fit((optimizer, position), max_s=10.0).spent_s == 10.0
     assert len(second.lines_of("step")) == 10 - position["total_steps"]
+
+
+def test_a_limit_of_time_counts_validations_of_sessions_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    _ticking(monkeypatch, bench, step_s=1.0, validate_s=0.5)
+    bench.fit(max_s=10.0)
+    assert [position["spent_s"] for _, position, _ in bench.states if not position["step"]] == [
+        4.5,
+        9.0,
+        10.5,
+    ]
 
 
 def test_a_limit_of_time_that_is_not_reached_changes_nothing() -> None:

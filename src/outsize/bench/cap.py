@@ -39,5 +39,5 @@ def parse_cap(text: str) -> Cap | None:
             share = float(text[:-1]) / 100
         except ValueError:
             return None
-        return Cap(text, share=share) if share > 0 else None
+        return Cap(text, share=share) if 0 < share < math.inf else None
     return Cap(text, size_bytes=parse_bytes(text)) if text[-1:] in ("B", "b") else None

@@ -18,8 +18,8 @@ import torch
 
 from outsize.measure.memory import LiveBytes
 
-NUM_WARM = {"cuda": 2, "cpu": 1}  # with an emptied cache the first step asks the driver for memory
-NUM_TIMED = {"cuda": 4, "cpu": 2}
+NUM_WARM = {"cuda": 4, "cpu": 1}  # the first asks the driver for memory, and the host falls behind
+NUM_TIMED = {"cuda": 8, "cpu": 2}
 
 Run = Callable[[], object]
 

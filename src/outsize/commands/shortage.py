@@ -47,18 +47,21 @@ def tightening(
                 available_bytes=shortage.available_bytes,
             ),
         )
-        wanted = (
-            f"{format_bytes(shortage.wanted_bytes)} wanted" if shortage.wanted_bytes else shortage.message
-        )
-        changed(
-            now,
-            f"memory ran out: {format_bytes(before.peak_bytes)} predicted, {wanted}, "
-            f"{format_bytes(shortage.available_bytes)} available; the batch is repeated by a plan that needs "
-            f"{format_bytes(now.peak_bytes)}: {now.why[-1]}",
-        )
+        changed(now, _told(before, now, shortage))
         return make_step(now)
 
     return tighten
+
+
+def _told(before: Plan, now: Plan, shortage: Shortage) -> str:
+    needs = f"a plan that needs {format_bytes(now.peak_bytes)}: {now.why[-1]}"
+    if shortage.num_closed:
+        return f"memory lies in pieces, {shortage.message}: steps go on by {needs}"
+    wanted = f"{format_bytes(shortage.wanted_bytes)} wanted" if shortage.wanted_bytes else shortage.message
+    return (
+        f"memory ran out: {format_bytes(before.peak_bytes)} predicted, {wanted}, "
+        f"{format_bytes(shortage.available_bytes)} available; the batch is repeated by {needs}"
+    )
 
 
 def _cannot_repeat(plan: Plan, shortage: Shortage) -> str:

@@ -90,7 +90,14 @@ def _ready_module(
 ) -> Ready:
     card = _card_of(model, info, statistics)
     return make_ready(
-        model, card, bounds, [info], device_name=device, precision=precision, weights_id=uuid.uuid4().hex
+        model,
+        card,
+        bounds,
+        [info],
+        device_name=device,
+        precision=precision,
+        weights_id=uuid.uuid4().hex,
+        is_foreign=True,
     )
 
 

@@ -10,9 +10,12 @@ import torch
 from torch import nn
 
 from outsize.data.loader import num_cores
+from outsize.errors import TraceError
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
 from outsize.measure.machine import look_at_machine, pick_device
+from outsize.measure.step import trace_step
+from outsize.models import num_inputs
 from outsize.plan.choose import choose_predict
 from outsize.plan.plan import Plan, Tiling
 from outsize.raster.read import SceneInfo
@@ -65,16 +68,29 @@ def make_ready(
     device_name: str,
     precision: str,
     weights_id: str,
+    is_foreign: bool = False,
 ) -> Ready:
-    """Plan for a model and move it to its device."""
+    """Plan for a model and move it to its device; one that `is_foreign` may take pictures of some sizes only."""
     device = pick_device(device_name)
     bf16 = wants_bf16(precision, device)
     facts = facts_for(card.task, model, len(card.bands), look_at_machine(device), bf16=bf16)
     # the largest of either side: a long strip may have most pixels and yet the smaller windows
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
-    plan = choose_predict(facts, limits_for(card.task, limits), largest_px)
+    any_size = not is_foreign or not facts.halo.obstacles or _takes(model, scenes)
+    plan = choose_predict(facts, limits_for(card.task, limits), largest_px, any_size=any_size)
     to_device(model, device).eval()
     return Ready(model, card, plan, facts.halo, stream_settings(plan, device, bf16), weights_id)
+
+
+def _takes(model: nn.Module, scenes: Sequence[SceneInfo]) -> bool:
+    """Say whether a model runs on these scenes as a whole: some refuse what is no multiple of their stride."""
+    try:
+        for height, width in {(scene.height, scene.width) for scene in scenes}:
+            shape = (1, num_inputs(model, scenes[0].num_bands), height, width)
+            trace_step(model, shape, loss=None, device="cpu")
+    except TraceError:
+        return False
+    return True
 
 
 def stream_settings(plan: Plan, device: torch.device, bf16: bool) -> Settings:

@@ -209,8 +209,13 @@ class _Log:
 
 
 def _is_sum_of_gradients(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether autograd adds what two branches give: with real tensors it does so in place, with shapes it does not."""
+    """Whether autograd adds what two branches give: with real tensors it does so in place, with shapes it does not.
+
+    A block that is run again on the way back adds, too, but as it did before: with gradients to be found.
+    """
     if func is not torch.ops.aten.add.Tensor or torch._C._current_graph_task_id() == -1:
+        return False
+    if torch.is_grad_enabled():
         return False
     first, second = args[:2]
     if not isinstance(second, FakeTensor) or first.shape != second.shape or first.dtype != second.dtype:
@@ -248,7 +253,8 @@ class _Watch(TorchDispatchMode):
         """Return a gradient as cuDNN takes it: what is a part of a larger one, as of a concatenation, is copied."""
         if grad.is_contiguous() or grad.is_contiguous(memory_format=torch.channels_last):
             return grad
-        dense = grad.contiguous(memory_format=torch.channels_last)
+        of_pictures = grad.dim() == 4  # else of rows or volumes, which have no such format
+        dense = grad.contiguous(memory_format=torch.channels_last if of_pictures else torch.contiguous_format)
         self._write(torch.ops.aten.clone.default, (grad,), {}, [grad], (self._log.seen(grad),), dense)
         return dense
 

@@ -63,7 +63,7 @@ class UNet(nn.Module):
             for outward in reversed(widths[:-1])
         )
         self.decoder = nn.ModuleList(
-            nn.Sequential(*_behind(outward, norm), *_block(outward, outward, convs - 1, norm))
+            nn.Sequential(*_behind(outward, norm, is_first=True), *_block(outward, outward, convs - 1, norm))
             for outward in reversed(widths[:-1])
         )
         self.head = nn.Conv2d(width, num_classes, 1)
@@ -106,15 +106,15 @@ def _block(in_channels: int, out_channels: int, convs: int, norm: str) -> nn.Seq
     return nn.Sequential(*layers)
 
 
-def _behind(channels: int, norm: str) -> list[nn.Module]:
-    """Return what comes behind a convolution."""
+def _behind(channels: int, norm: str, *, is_first: bool = False) -> list[nn.Module]:
+    """Return what comes behind a convolution; `is_first` in a block, which must not change what it is given."""
     layers: list[nn.Module] = []
     if norm == "batch":
         layers.append(nn.BatchNorm2d(channels))
     elif norm == "group":
         layers.append(nn.GroupNorm(math.gcd(channels, _MAX_GROUPS), channels))
     # In place is safe: neither a convolution nor a norm keeps its output for backward.
-    return [*layers, nn.ReLU(inplace=True)]
+    return [*layers, nn.ReLU(inplace=bool(layers) or not is_first)]
 
 
 def _up(in_channels: int, out_channels: int, upsampling: str) -> nn.Module:

@@ -31,12 +31,17 @@ USABLE = {"cpu": 0.7, "cuda": 0.85}
 
 
 def choose_predict(
-    known: Facts, limits: LimitsSection, scene_px: tuple[int, int], *, resident_bytes: int = 0
+    known: Facts,
+    limits: LimitsSection,
+    scene_px: tuple[int, int],
+    *,
+    resident_bytes: int = 0,
+    any_size: bool = True,
 ) -> Plan:
     """Return the largest core that fits, and as many tiles at once as the device can use.
 
     `resident_bytes` are there besides the weights: the optimizer's state during a training. A model that looks at the
-    whole picture is exact where a window is one.
+    whole picture is exact where a window is one, if it takes pictures of `any_size`.
     """
     kind, facts = known.machine.device.partition(":")[0], known.window
     lasting_bytes = facts.weights_bytes + facts.fixed_bytes + resident_bytes
@@ -47,7 +52,7 @@ def choose_predict(
     rejected: list[Rejected] = []
     candidates = _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px)
     for core_px in candidates:
-        is_whole = bool(known.halo.obstacles) and core_px >= max(scene_px)
+        is_whole = any_size and bool(known.halo.obstacles) and core_px >= max(scene_px)
         if cuts.refused is not None and not is_whole:
             continue
         tiling = _whole(core_px) if is_whole else cuts.tiling_of(core_px)
@@ -75,20 +80,10 @@ def choose_predict(
             step_s=facts.seconds(window_px * batch),
         )
     if cuts.refused is not None:
-        raise cuts.refused
+        raise _refusal(cuts.refused, candidates[0], known.halo.stride_px, max(scene_px))
     least_px = window_pixels(cuts.tiling_of(candidates[-1]), scene_px)
     least_bytes = lasting_bytes + facts.predict_bytes_per_px * least_px
-    smaller = (
-        "take a smaller model" if limits.tile_px is None else "leave limits.tile_px out to have it planned"
-    )
-    raise PlanError(
-        explain(
-            "no tile fits the memory limit",
-            format_bytes(limit_bytes),
-            f"at least {format_bytes(least_bytes / usable)}",
-            f"raise limits.gpu_memory (limits.host_memory on a CPU), or {smaller}",
-        )
-    )
+    raise _too_little(limit_bytes, least_bytes / usable, is_asked=limits.tile_px is not None)
 
 
 def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
@@ -157,7 +152,7 @@ class _Cuts:
     tiling_of: Callable[[int], Tiling]
     why: tuple[str, ...]
     exact: bool
-    refused: PlanError | None = None  # why it may not be cut at all
+    refused: Obstacle | None = None  # why it may not be cut at all
 
 
 def _cuts(halo: Halo, limits: LimitsSection) -> _Cuts:
@@ -181,17 +176,34 @@ def _cuts(halo: Halo, limits: LimitsSection) -> _Cuts:
         why.append(
             f"approximate: a halo of {limits.halo_px} px was asked for, {halo.largest_px} px are needed"
         )
-    refused = _refusal(halo.obstacles[0]) if halo.obstacles and not limits.allow_approximate else None
+    refused = halo.obstacles[0] if halo.obstacles and not limits.allow_approximate else None
     return _Cuts(lambda core_px: Tiling.of(core_px, need), tuple(why), exact, refused)
 
 
-def _refusal(obstacle: Obstacle) -> PlanError:
+def _too_little(limit_bytes: int, least_bytes: float, *, is_asked: bool) -> PlanError:
+    smaller = "leave limits.tile_px out to have it planned" if is_asked else "take a smaller model"
+    return PlanError(
+        explain(
+            "no tile fits the memory limit",
+            format_bytes(limit_bytes),
+            f"at least {format_bytes(least_bytes)}",
+            f"raise limits.gpu_memory (limits.host_memory on a CPU), or {smaller}",
+        )
+    )
+
+
+def _refusal(obstacle: Obstacle, largest_px: int, stride_px: int, side_px: int) -> PlanError:
+    """Return the error of a scene that may not be cut; one larger than any core that is tried can be asked for."""
+    step_px = math.lcm(stride_px, 16)
+    whole_px = -(-side_px // step_px) * step_px
+    asking = f"set limits.tile_px = {whole_px} to try it in one window, " if largest_px < side_px else ""
     return PlanError(
         explain(
             "the model cannot be tiled exactly",
             str(obstacle),
-            "operations that look at a bounded neighbourhood, or memory for the whole scene in one window",
-            "choose another setting of the model, or set limits.allow_approximate = true",
+            "operations that look at a bounded neighbourhood, or a size that the model takes and memory for the whole "
+            "scene in one window",
+            f"{asking}choose another setting of the model, or set limits.allow_approximate = true",
         )
     )
 

@@ -94,6 +94,9 @@ def _pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
 def _join(module: JoinedConv2d, skip: Tensor, up: Tensor) -> Tensor:
     if not suits(skip) or not suits(up) or skip.dtype != up.dtype or not torch.is_grad_enabled():
         return type(module).forward(module, skip, up)
+    kind = skip.device.type
+    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != skip.dtype:
+        return type(module).forward(module, skip, up)  # which casts both at once
     window = Window(
         *(cast(tuple[int, int], each) for each in (module.stride, module.padding, module.dilation))
     )

@@ -1,4 +1,9 @@
-"""Repeats a step that ran out of memory, by a tighter one; nothing of the failed attempt stays."""
+"""Repeats a step that ran out of memory, by a tighter one; nothing of the failed attempt stays.
+
+A process at its limit that finds memory in pieces does not fail at once: torch's allocator waits for the GPU and puts
+free memory together anew, a hundredth of a second at a time. Where that happens again and again, steps go on by a
+tighter one.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.strategies.step import Step, Terms
 
 _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_LOOK_EVERY, _MANY = 20, 10  # steps, and gaps closed during them that are worth a tighter plan
 # errors without a class of their own: of the CPU, and of libraries that take memory besides torch
 _SAID = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
@@ -27,6 +34,7 @@ class Shortage:
     wanted_bytes: int  # held when it failed, and what was asked for on top; 0 where that is not known
     available_bytes: int  # that this process could have in all when the attempt was cleared away
     message: str  # torch's own words
+    num_closed: int = 0  # gaps closed during steps that did run; 0: one failed
 
 
 Tighten = Callable[[Shortage], Step]
@@ -39,14 +47,16 @@ def recovering(step: Step, model: nn.Module, tighten: Tighten) -> Step:
     begin without any. `tighten` raises where nothing tighter is left.
     """
     now = step
-    kept = _Kept(model)
+    kept, pieces = _Kept(model), _Pieces()
 
     def run(batch: Batch, *, last: bool) -> Terms:
         nonlocal now
         kept.take()
         while True:
             try:
-                return now(batch, last=last)
+                terms = now(batch, last=last)
+                now = pieces.avoided(batch.images.device, tighten) or now
+                return terms
             except RuntimeError as error:
                 wanted_bytes = _wanted_bytes(error, batch.images.device)
                 if wanted_bytes is None:
@@ -59,6 +69,33 @@ def recovering(step: Step, model: nn.Module, tighten: Tighten) -> Step:
             )
 
     return run
+
+
+class _Pieces:
+    """Sees when torch's allocator has to put memory together again and again."""
+
+    def __init__(self) -> None:
+        self._num_steps = 0
+        self._num_before: int | None = None  # closed, at the last look
+        self._tried_all = False
+
+    def avoided(self, device: torch.device, tighten: Tighten) -> Step | None:
+        """Return a tighter step where this one's memory lies in pieces; None: go on, if only because there is none."""
+        self._num_steps += 1
+        if device.type != "cuda" or self._tried_all or self._num_steps % _LOOK_EVERY:
+            return None
+        num_closed = int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+        before, self._num_before = self._num_before, num_closed
+        if before is None or num_closed - before < _MANY:  # the first steps fill memory
+            return None
+        self._num_before = None
+        message = f"free memory put together {num_closed - before} times in {_LOOK_EVERY} steps"
+        sizes = torch.cuda.max_memory_allocated(device), torch.cuda.memory_reserved(device)
+        try:
+            return tighten(Shortage(*sizes, message, num_closed - before))
+        except PlanError:
+            self._tried_all = True
+            return None
 
 
 class _Kept:

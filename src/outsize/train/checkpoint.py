@@ -131,6 +131,12 @@ def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     mine = model.state_dict()
+    strange, missing = sorted(tensors.keys() - mine.keys()), sorted(mine.keys() - tensors.keys())
+    if strange and missing:  # as when layers of a model got other names
+        found = f"{strange[0]} ({len(strange)} such names), and no {missing[0]}"
+        need = "the layers of the model that its card describes"
+        remedy = "train again, or go on with the earlier outsize that wrote them"
+        raise ModelError(explain(f"weights in {path} are those of other layers", found, need, remedy))
     differing = sorted(
         name
         for name in mine.keys() | tensors.keys()

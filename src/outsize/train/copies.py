@@ -26,9 +26,10 @@ class Copies:
         if self._device.type != "cuda":
             return batch.to(self._device)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+        stream = torch.cuda.current_stream(self._device)  # which need not be that of the first GPU
+        begin.record(stream)
         copied = batch.to(self._device)
-        end.record()
+        end.record(stream)
         self._marks.append((begin, end))
         return copied
 

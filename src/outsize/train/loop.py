@@ -99,6 +99,7 @@ def fit(
                 break
             position = _run_epoch(model, step, optimizer, recipe, hooks, position, start_s)
             position = _close_epoch(model, recipe, hooks, position)
+            position = _at_time(position, recipe, start_s)
             hooks.save_state(state_tensors(optimizer), asdict(position))
         # stopping early ends a phase, not those after it
         stopped = position.stopped and number == len(recipe.phases) - 1
@@ -137,8 +138,7 @@ def _run_epoch(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # now, not before the next: validation has no room for them
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
-        if recipe.max_s is not None:  # else nothing that is kept depends on the clock
-            position = replace(position, spent_s=time.monotonic() - start_s)
+        position = _at_time(position, recipe, start_s)
         # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too
         began_s, ended_s = ended_s, time.perf_counter()
         times = {"wait_s": wait_s, "copy_s": hooks.copied_s(), "step_s": ended_s - began_s}
@@ -189,6 +189,11 @@ def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Posit
     hooks.log({"kind": "epoch", **_where(ended), **scores, "validate_s": validate_s})
     hooks.save_epoch(ended, better)
     return ended
+
+
+def _at_time(position: Position, recipe: Recipe, start_s: float) -> Position:
+    """Note the time that is spent where it is limited; else nothing that is kept depends on the clock."""
+    return position if recipe.max_s is None else replace(position, spent_s=time.monotonic() - start_s)
 
 
 def _where(position: Position) -> dict[str, int]:
