@@ -228,7 +228,7 @@ class TrainSection(_Section):
         True, description="on a GPU, batch norm and ReLU as one operation: faster, last digits may differ"
     )
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
-    max_minutes: float | None = Field(None, gt=0, description="end by then; the rate follows the clock")
+    max_minutes: float | None = Field(None, gt=0, description="end by then; poly and cosine follow the clock")
     checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
     workers: int = Field(
         2, ge=1, description="threads, or for a GPU processes, that read and prepare windows"

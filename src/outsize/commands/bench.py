@@ -170,6 +170,9 @@ def _budgets(text: str) -> list[float | Cap]:
             needed = "numbers above 0 and up to 1, or caps such as 16GiB or 70%"
             remedy = "write e.g. --budgets 0.5,0.33,0.25"
             raise JobError(explain("--budgets not understood", repr(part), needed, remedy)) from None
+    if not found:
+        needed, remedy = "shares or caps with commas between them", "write e.g. --budgets 0.5,0.33,0.25"
+        raise JobError(explain("--budgets names none", repr(text), needed, remedy))
     return found
 
 

@@ -31,7 +31,8 @@ _FIRST, _SECOND, _LAST = range(
 def held_bytes(cost: StepCost, changed: Changed) -> int:
     """Return the most that the allocator holds in a step; what was there before lies without gaps."""
     come_and_go = _ComeAndGo(cost, changed)
-    return come_and_go.lasting_bytes + max(map(come_and_go.most_bytes, _WORKSPACES))
+    guesses = (0,) if any(op.workspace_bytes for op in cost.facts.ops) else _WORKSPACES
+    return come_and_go.lasting_bytes + max(map(come_and_go.most_bytes, guesses))
 
 
 class _ComeAndGo:
@@ -65,7 +66,7 @@ class _ComeAndGo:
         self._goes[end].append((index, start))
 
     def most_bytes(self, workspace_bytes: int) -> int:
-        """Return the most that is held for it, if convolutions of which nothing is known take so much workspace."""
+        """Return the most that is held for it, if convolutions take what was seen, or so much workspace."""
         area = _Area()
         placed: dict[tuple[int, int], tuple[int, int]] = {}
         for op, (comes, goes) in enumerate(zip(self._comes, self._goes, strict=False)):
