@@ -114,19 +114,22 @@ def test_the_same_training_in_less_memory(bf16: bool, recompute: bool) -> None:
 
         plan = replace(plan, recompute=Recompute(tuple(sorted(recomputable(twin, forward)))))
         del twin
+    again = _train(copy.deepcopy(plain), PLAIN, bf16=bf16)[0]
+    torch.cuda.empty_cache()
     expected, plain_held_bytes, plain_peak_bytes = _train(plain, PLAIN, bf16=bf16)
     plain.to("cpu")
     del plain
     torch.cuda.empty_cache()
     offload(model, plan.offload, DEVICE, bf16=bf16)  # type: ignore[arg-type]
     ours, held_bytes, peak_bytes = _train(model, plan, bf16=bf16)
-    difference = apart(ours, expected)
-    print(f"\n{difference}")
+    difference, unsure = apart(ours, expected), apart(again, expected)
+    print(f"\n{difference}; two plain trainings {unsure}")
     print(f"between steps {held_bytes / MIB:.0f} MiB, plain {plain_held_bytes / MIB:.0f} MiB")
     print(
         f"peak {peak_bytes / MIB:.0f} MiB, predicted {predicted_bytes / MIB:.0f}, plain {plain_peak_bytes / MIB:.0f}"
     )
-    assert difference.largest < (5e-2 if bf16 else 2e-3)
+    # at the bottleneck a norm has 32 numbers to go by: what rounding does to them, three steps make large
+    assert difference.largest < max(5e-2 if bf16 else 2e-3, 2 * unsure.largest)
     weights = [each for each in model.parameters() if isinstance(each, DTensor)]
     assert weights
     assert all(each.device.type == "cpu" and each.to_local().is_pinned() for each in weights)
