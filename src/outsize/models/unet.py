@@ -58,14 +58,17 @@ class UNet(nn.Module):
         self.bottleneck = _block(widths[-2], widths[-1], convs, norm)
         # All lists run as the decoder does, from the bottleneck to full size.
         self.up = nn.ModuleList(_up(2 * outward, outward, upsampling) for outward in reversed(widths[:-1]))
-        self.merge = nn.ModuleList(
-            JoinedConv2d(2 * outward, outward, 3, padding=1, bias=norm == "none")
+        merged = [
+            (
+                JoinedConv2d(2 * outward, outward, 3, padding=1, bias=norm == "none"),
+                nn.Sequential(
+                    *_behind(outward, norm, is_first=True), *_block(outward, outward, convs - 1, norm)
+                ),
+            )
             for outward in reversed(widths[:-1])
-        )
-        self.decoder = nn.ModuleList(
-            nn.Sequential(*_behind(outward, norm, is_first=True), *_block(outward, outward, convs - 1, norm))
-            for outward in reversed(widths[:-1])
-        )
+        ]
+        self.merge = nn.ModuleList(merge for merge, _ in merged)
+        self.decoder = nn.ModuleList(block for _, block in merged)
         self.head = nn.Conv2d(width, num_classes, 1)
         _initialise(self)
 
@@ -129,7 +132,10 @@ def _up(in_channels: int, out_channels: int, upsampling: str) -> nn.Module:
 
 
 def _initialise(model: UNet) -> None:
-    for module in model.modules():
+    # in the order of the way through, whatever the names: the same seed gives the same network
+    stages: list[nn.Module] = [model.encoder, model.bottleneck, model.up]
+    stages += [each for pair in zip(model.merge, model.decoder, strict=True) for each in pair]
+    for module in (inner for stage in (*stages, model.head) for inner in stage.modules()):
         if isinstance(module, nn.ConvTranspose2d):
             # With kernel = stride each output pixel sees one input pixel; no ReLU follows.
             nn.init.normal_(module.weight, std=module.in_channels**-0.5)
