@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plan_error import _build
+from plan_error import build
 from plan_error_measured import Case, Network, make_ready
-from plan_error_predicted import _fuse, _traced
+from plan_error_predicted import fuse_of, traced
 from torch.profiler import ProfilerActivity, profile
 
 from outsize.measure.bandwidth import recall_or_measure
@@ -32,7 +32,7 @@ from outsize.plan.plan import Swap
 from outsize.plan.swap import find_points
 from outsize.plan.timeline import Link, Timeline
 from outsize.plan.times import Clock
-from outsize.strategies.pinned import PinnedPool
+from outsize.strategies.traffic import Meter
 
 GIB = 2**30
 CASE = Case(Network("wider_resnet38"), 800, 4, bf16=True, training=True)
@@ -48,21 +48,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     device = torch.device("cuda", 0)
     torch.backends.cudnn.benchmark = False
-    model = _build(CASE.network)
-    fuse = _fuse(model, CASE, device) if options.fuse else None
-    cost = _traced(model, CASE, device, fuse)
+    model = build(CASE.network)
+    fuse = fuse_of(model, CASE, device) if options.fuse else None
+    cost = traced(model, CASE, device, fuse)
     rates = recall_or_measure(device).rates()
     clock = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
     link = Link.of(rates)
     assert link is not None
     swap, timeline = plan_moves(cost, clock, link, options.gib * GIB)
     model.to(device)
-    pools: list[PinnedPool] = []
-    _watch_pools(pools)
-    runs = {name: make_ready(model, CASE, {"fuse": fuse, "swap": each}, device) for name, each in
-            (("plain", None), ("moved", swap))}  # fmt: skip
+    meter = Meter()
+    runs = {
+        "plain": make_ready(model, CASE, {"fuse": fuse}, device),
+        "moved": make_ready(model, CASE, {"fuse": fuse, "swap": swap}, device, meter),
+    }
     seen = measure({name: each.run for name, each in runs.items()}, device)
     share, trace = look(runs["moved"].run)
+    counted = meter.read()
+    assert counted is not None
     plain_ms, moved_ms = (statistics.median(seen[name]["ms"]) for name in ("plain", "moved"))
     over = statistics.median(b / a for a, b in zip(seen["plain"]["ms"], seen["moved"]["ms"], strict=True))
     step_s = sum(map(clock.op_s, cost.facts.ops))
@@ -82,8 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "predicted_over": timeline.stall_s / step_s,
         "under_kernels": share,
         "pinned_planned_bytes": swap.pinned_bytes,
-        "pinned_bytes": max(each.size_bytes for each in pools),
-        "pinned_used_bytes": max(each.most_bytes for each in pools),
+        "pinned_bytes": counted.most_pinned_bytes,
         "link_gb_s": [link.to_host_bytes_per_s / 1e9, link.to_device_bytes_per_s / 1e9],
     }
     print(json.dumps(found, indent=1))
@@ -162,17 +164,6 @@ def look(run: Callable[[], object]) -> tuple[float, str]:
         max(0.0, min(end, stop) - max(start, begin)) for start, end in copies for begin, stop in merged
     )
     return under / max(sum(end - start for start, end in copies), 1e-9), text
-
-
-def _watch_pools(pools: list[PinnedPool]) -> None:
-    """Note every pool of host memory that is opened."""
-    made = PinnedPool.__init__
-
-    def init(self: PinnedPool, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        pools.append(self)
-
-    PinnedPool.__init__ = init  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             listed, lambda each: (each.network, each.bf16, each.training)
         ):
             if network.name not in models:
-                models[network.name] = _build(network)
+                models[network.name] = build(network)
             chosen = [each for each in group if each.training or not compiled]
             foretell = predict_compiled if compiled else partial(predict, clock=clocks.catalogue)
             foretell = foretell if foretold is None or compiled else partial(_recalled, foretold)
@@ -154,7 +154,7 @@ def _foretell(place: Path, *, quick: bool) -> None:
     found: dict[str, list[Way]] = {}
     models: dict[str, nn.Module] = {}
     for case in cases("cuda", quick=quick):
-        model = models.setdefault(case.network.name, _build(case.network))
+        model = models.setdefault(case.network.name, build(case.network))
         start_s = time.perf_counter()
         found[str(case)] = predict(model, case, clock=clock, device=torch.device("cuda"))
         print(f"{_name(case, 'all')} in {time.perf_counter() - start_s:.1f} s", flush=True)
@@ -200,7 +200,7 @@ def _clocks(device: torch.device) -> tuple[Clocks, dict[str, Any]]:
     return Clocks(*(Clock(each, tf32=tf32, overlaps=overlaps) for each in (spec.rates, seen.rates()))), about
 
 
-def _build(network: Network) -> nn.Module:
+def build(network: Network) -> nn.Module:
     torch.manual_seed(0)
     model = build_model(network.name, num_classes=CLASSES, in_channels=BANDS, **network.options)
     return model.to(memory_format=torch.channels_last)

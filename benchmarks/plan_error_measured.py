@@ -22,6 +22,7 @@ from outsize.measure.step import likeliest
 from outsize.plan.plan import Plan
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.compose import Terms, compose
+from outsize.strategies.traffic import Meter
 from outsize.tasks.segment import count_terms, make_loss_terms
 from outsize.train.optimizer import optimizer_of
 
@@ -81,7 +82,9 @@ class Ready:
     told: list[str] = field(default_factory=list)
 
 
-def make_ready(model: nn.Module, case: Case, settings: dict[str, Any], device: torch.device) -> Ready:
+def make_ready(
+    model: nn.Module, case: Case, settings: dict[str, Any], device: torch.device, meter: Meter | None = None
+) -> Ready:
     """Make the step of a case under the settings of a plan, and run it until it is warm."""
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(case.batch, BANDS, case.side_px, case.side_px, generator=generator)
@@ -112,7 +115,7 @@ def make_ready(model: nn.Module, case: Case, settings: dict[str, Any], device: t
         ready.at_turn()
         return found
 
-    step = compose(model, marked, plan, bf16=case.bf16, tell=told.append)
+    step = compose(model, marked, plan, bf16=case.bf16, tell=told.append, meter=meter)
     optimizer = ADAMW(model.parameters())
 
     def run() -> None:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from outsize.measure.step import trace_step
 from outsize.plan.blocks import list_blocks
 from outsize.plan.cost import NOTHING, Changed, StepCost
-from outsize.plan.fuse import find_fusible
 from outsize.plan.mix import mix
 from outsize.plan.plan import Fuse, Recompute
 from outsize.plan.recompute import find_recipes
@@ -21,7 +20,7 @@ from outsize.plan.step import StepOp
 from outsize.plan.timeline import Link
 from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, Clock, host_calls, together
 from outsize.strategies.blocks import checkpointed
-from outsize.strategies.fusing import can_be_fused, fused_layers
+from outsize.strategies.fusing import fused_layers, fusible
 from outsize.tasks.segment import loss_on_shapes
 
 # Share of what a step holds besides weights and optimizer that these ways may take.
@@ -64,7 +63,7 @@ class Clocks:
 
 
 def predict_compiled(model: nn.Module, case: Case, *, device: torch.device) -> list[Way]:
-    cost = _traced(model, case, device, None)
+    cost = traced(model, case, device, None)
     num_px = case.batch * case.side_px**2
     ways = []
     for name, each in try_compiled(model, case, cost.facts, device).items():
@@ -76,8 +75,8 @@ def predict_compiled(model: nn.Module, case: Case, *, device: torch.device) -> l
 
 def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device) -> list[Way]:
     """Predict a case as it is, with tensors made again, with blocks run again, and on a GPU with tensors moved."""
-    fuse = _fuse(model, case, device)
-    cost = _traced(model, case, device, fuse)
+    fuse = fuse_of(model, case, device)
+    cost = traced(model, case, device, fuse)
     if not case.training:
         return [Way("predict", {}, _parts(cost, NOTHING), cost.facts.ops)]
     base = {"fuse": fuse}
@@ -87,7 +86,7 @@ def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device)
         blocks = min(sets, key=lambda each: cost.peak_bytes(each.changed))
         inside = tuple(f"{path}." for path in blocks.paths)
         # as the planner does: chosen by an estimate, then followed once more as it will run
-        rerun = _traced(model, case, device, fuse, blocks.paths)
+        rerun = traced(model, case, device, fuse, blocks.paths)
         kept = sum(f"{each.key[0]}.".startswith(inside) for each in cost.facts.saved)
         settings = {**base, "recompute": Recompute(blocks=blocks.paths)}
         parts, num_calls = _parts(rerun, NOTHING), CHECKPOINTED_CALLS * kept
@@ -117,17 +116,14 @@ def _mixed(
     )
 
 
-def _fuse(model: nn.Module, case: Case, device: torch.device) -> Fuse | None:
+def fuse_of(model: nn.Module, case: Case, device: torch.device) -> Fuse | None:
     """Return the layers that a training on a GPU fuses, as the planner finds them."""
     if device.type != "cuda" or not case.training:
         return None
-    named = dict(model.named_modules())
-    layers = {path for path, module in named.items() if can_be_fused(module)}
-    relus = {path for path, module in named.items() if type(module) is nn.ReLU}
-    return find_fusible(_traced(model, case, device, None).facts, layers, relus)
+    return fusible(model, traced(model, case, device, None).facts)
 
 
-def _traced(
+def traced(
     model: nn.Module, case: Case, device: torch.device, fuse: Fuse | None, blocks: tuple[str, ...] = ()
 ) -> StepCost:
     kind: Literal["cuda", "cpu"] = "cuda" if device.type == "cuda" else "cpu"

@@ -26,7 +26,7 @@ PLAN = Plan("train", 2, 1, peak_bytes=1000, exact=True, why=("because",), step_s
 
 
 def _measure(subject: Subject, *names: str, plan_for: Callable[[int], Plan], **how: Any) -> dict[str, Any]:
-    planning = Planning(plan_for, usable_share=0.8, plain_bytes=12345678)
+    planning = Planning(plan_for, plain_bytes=12345678)
     options = {"shares": (0.5,), "rounds": 2, **how}
     return measure_memory(
         subject, names, options["shares"], BLOCKS, planning, rounds=options["rounds"], reporter=QUIET

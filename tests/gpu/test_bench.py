@@ -68,7 +68,7 @@ def test_ways_are_measured_side_by_side_and_ours_under_its_cap() -> None:
             "train", 4, limit_bytes, limit_bytes, exact=True, why=("blocks",), step_s=1.0, recompute=again
         )
 
-    planning = Planning(plan_for, usable_share=0.75, plain_bytes=1)
+    planning = Planning(plan_for, plain_bytes=1)
     names = ("plain", "again", "save-on-cpu", "checkpoint", "ours")
     found = measure_memory(
         subject, names, (0.9, 0.01), BLOCKS, planning, rounds=3, reporter=Reporter("quiet")

@@ -20,12 +20,11 @@ from outsize.measure.step import trace_step
 from outsize.models import build_model
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.cost import StepCost
-from outsize.plan.fuse import find_fusible
 from outsize.plan.plan import Fuse
 from outsize.plan.recompute import find_recipes
 from outsize.strategies import batch_norm, joined
 from outsize.strategies.blocks import checkpointed
-from outsize.strategies.fusing import can_be_fused, fused_layers
+from outsize.strategies.fusing import can_be_fused, fused_layers, fusible
 from outsize.strategies.saved import SavedTensors
 
 
@@ -40,10 +39,7 @@ def _loss(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def _fusible(model: nn.Module, images: Tensor) -> Fuse:
-    named = dict(model.named_modules())
-    layers = {path for path, module in named.items() if can_be_fused(module)}
-    relus = {path for path, module in named.items() if type(module) is nn.ReLU}
-    return find_fusible(trace_step(model, tuple(images.shape), loss=_loss), layers, relus)
+    return fusible(model, trace_step(model, tuple(images.shape), loss=_loss))
 
 
 def _images(side_px: int = 32) -> Tensor:

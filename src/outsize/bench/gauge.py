@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from outsize.measure.memory import LiveBytes
+from outsize.measure.memory import LiveBytes, num_closed_gaps
 
 NUM_WARM = {"cuda": 4, "cpu": 1}  # the first asks the driver for memory, and the host falls behind
 NUM_TIMED = {"cuda": 8, "cpu": 2}
@@ -82,7 +82,7 @@ def _turn_on_gpu(run: Run, device: torch.device) -> Turn:
     torch.cuda.reset_peak_memory_stats(device)
     for _ in range(NUM_WARM["cuda"]):
         run()
-    retries = _num_retries(device)
+    retries = num_closed_gaps(device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()  # behind the steps before, without waiting for them, as a training goes on
     for _ in range(NUM_TIMED["cuda"]):
@@ -94,9 +94,5 @@ def _turn_on_gpu(run: Run, device: torch.device) -> Turn:
         torch.cuda.max_memory_allocated(device),
         torch.cuda.max_memory_reserved(device),
         idle_bytes,
-        _num_retries(device) - retries,
+        num_closed_gaps(device) - retries,
     )
-
-
-def _num_retries(device: torch.device) -> int:
-    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))

@@ -40,7 +40,6 @@ class Planning:
     """How ours is planned for a limit; the same as a training is."""
 
     plan_for: Callable[[int], Plan]
-    usable_share: float  # of a limit, that a plan fills
     plain_bytes: int  # predicted peak of the plain step: what budgets are set by where it does not run
 
 
@@ -90,7 +89,6 @@ def measure_memory(
         },
         "control": None if again is None or eager is None else again.over(eager),
         "rounds": rounds,
-        "usable_share": planning.usable_share,
         "num_blocks": len(blocks),
         "rows": [each.as_row(plain, entries) for each in entries],
     }

@@ -123,7 +123,7 @@ def _measure(
 def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     """Return how ours is planned: as a training of the job would be, but for another limit."""
     from outsize.bench.memory import Planning
-    from outsize.plan.choose import choose_train, usable_share
+    from outsize.plan.choose import choose_train
     from outsize.plan.ways import plain
 
     key = _limit_key(planned.where)
@@ -133,7 +133,7 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     def plan_for(limit_bytes: int) -> Plan:
         return choose_train(planned.facts, job.limits.model_copy(update={key: limit_bytes}), task)
 
-    return Planning(plan_for, usable_share(planned.facts.machine), plain(task).peak_bytes)
+    return Planning(plan_for, plain(task).peak_bytes)
 
 
 def _without_limit(job: Job, where: Situation) -> Job:

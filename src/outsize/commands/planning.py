@@ -226,20 +226,14 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
 
 def _fuse(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Fuse | None:
     """Return the layers that run by kernels of our own; None where the job does not want that, or it cannot be."""
-    from torch import nn
-
     from outsize.errors import TraceError
-    from outsize.plan.fuse import find_fusible
     from outsize.strategies.fused import fusing
-    from outsize.strategies.fusing import can_be_fused
+    from outsize.strategies.fusing import fusible
 
     if where.kind != "cuda" or not job.train.fuse or (where.device is not None and not fusing("cuda")):
         return None
-    named = dict(model.named_modules())
-    fusible = {path for path, module in named.items() if can_be_fused(module)}
-    relus = {path for path, module in named.items() if type(module) is nn.ReLU}
     try:
         facts = _step_of(job, model, num_bands, where)(_FEW, job.train.tile_px)
     except TraceError:
         return None  # which is told where the step itself is followed
-    return find_fusible(facts, fusible, relus)
+    return fusible(model, facts)

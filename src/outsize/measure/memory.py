@@ -54,3 +54,8 @@ class LiveBytes(TorchDispatchMode):
 
 def _storages(values: Any) -> list[torch.UntypedStorage]:
     return [leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def num_closed_gaps(device: torch.device) -> int:
+    """Count how often a GPU's allocator had to put free memory together before it could take some."""
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))

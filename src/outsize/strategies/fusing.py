@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from outsize.losses.cross_entropy import summed_by
 from outsize.models.unet import JoinedConv2d
+from outsize.plan.fuse import find_fusible
 from outsize.plan.plan import Fuse
+from outsize.plan.step import StepFacts
 from outsize.strategies.batch_norm import FusedNorm, suits
 from outsize.strategies.cross_entropy import summed
 from outsize.strategies.find import find_module
@@ -104,6 +106,14 @@ def _join(module: JoinedConv2d, skip: Tensor, up: Tensor) -> Tensor:
     weight, bias = (None if each is None else each.to(skip.dtype) for each in (module.weight, module.bias))
     assert weight is not None
     return joined_convolution(skip, up, weight, bias, window)
+
+
+def fusible(model: nn.Module, facts: StepFacts) -> Fuse:
+    """Return the layers of a model that the kernels can run, as a step that is not fused shows them."""
+    named = dict(model.named_modules())
+    layers = {path for path, module in named.items() if can_be_fused(module)}
+    relus = {path for path, module in named.items() if type(module) is nn.ReLU}
+    return find_fusible(facts, layers, relus)
 
 
 def can_be_fused(module: nn.Module) -> bool:

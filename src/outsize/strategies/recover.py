@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
+from outsize.measure.memory import num_closed_gaps
 from outsize.strategies.step import Step, Terms
 
 _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
@@ -84,7 +85,7 @@ class _Pieces:
         self._num_steps += 1
         if device.type != "cuda" or self._tried_all or self._num_steps % _LOOK_EVERY:
             return None
-        num_closed = int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+        num_closed = num_closed_gaps(device)
         before, self._num_before = self._num_before, num_closed
         if before is None or num_closed - before < _MANY:  # the first steps fill memory
             return None
