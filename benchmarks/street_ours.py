@@ -12,6 +12,7 @@ import torch
 
 from outsize.commands import train as training
 from outsize.commands.hosting import place
+from outsize.commands.lessons import batch_maker, open_feed, open_lessons
 from outsize.commands.preparing import prepare
 from outsize.data.batch import Batch
 from outsize.data.normalise import normalise
@@ -43,16 +44,15 @@ class Ours:
         self._job, reporter = job, Warnings()
         self._prepared = prepare(job, options.device, reporter)
         self.plan, self._model = self._prepared.train_plan, self._prepared.model
-        self._lessons = training._open_lessons(job, self._prepared, reporter)
+        self._lessons = open_lessons(job, self._prepared, reporter)
         place(self._model, self.plan, self._prepared.device, bf16=self._prepared.where.bf16)
         terms = TASKS[job.task].make_loss_terms(job.train.loss, self._prepared.card.statistics, None)
         self._step = compose(self._model, terms, self.plan, bf16=self._prepared.where.bf16)
         self._recipe = training._recipe(job, self._lessons.windows)
-        self.make: BatchMaker = training._batch_maker(job, self._prepared, self._lessons, self._recipe)
+        self.make: BatchMaker = batch_maker(job, self._prepared, self._lessons, self._recipe)
         seen = Seen([each.name for each in job.data.classes])
-        length = sum(each.epochs for each in self._recipe.phases), self._recipe.steps_per_epoch
         self.batch = self.make((0, 0))[0].to(self._prepared.device)
-        self._feed = training._feed(job, self._prepared, self.make, seen, length, reporter)
+        self._feed = open_feed(job, self._prepared, self.make, seen, self._recipe, reporter)
         (folder := RunFolder(Path(job.run))).path.mkdir(parents=True, exist_ok=True)
         self._log = TrainingLog(folder.metrics, folder.events, from_step=0)
 

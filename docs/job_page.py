@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from outsize.job import ClassSpec, Job, Phase, SplitSection
-from outsize.job_predict import ObjectsSection
+from outsize.job import ClassSpec, Job, ObjectsSection, Phase, SplitSection
 
 _PLAIN = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "table"}
 _ABOVE = """# The job file
@@ -22,7 +21,8 @@ command line: `--set train.lr=0.01`. An unknown key is an error that names the n
 """
 _UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2), `norm` (`"batch"`, `"none"`,
 `"group"`),
-`upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`). Any model of segmentation-models-pytorch is
+`upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`). In a phase, `trainable = "decoder"` is all between bottleneck
+and head: steps up, joins with skips (`merge`) and blocks. Any model of segmentation-models-pytorch is
 `"smp:Unet/resnet18"`: architecture and encoder, with `weights` = `"none"`, `"imagenet"` or a file.
 
 Options of `maskrcnn` (task instances): `backbone` (`"resnet50"`, `"resnet101"`, `"resnet18"`, `"resnet34"`),

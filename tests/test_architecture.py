@@ -23,6 +23,7 @@ MANY_PARAMETERS = {
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
+    "commands.lessons": "commands/test_train_mix.py",
     "commands.shortage": "commands/test_train_planned.py",
     "tiles.local": "measure/test_halo_of_ops.py",
     "tiles.places": "measure/test_halo_of_ops.py",
@@ -45,6 +46,7 @@ TESTED_THROUGH = {
     "commands.naming": "commands/test_bad_jobs.py",
     "commands.preparing": "commands/test_bad_jobs.py",
     "commands.planning": "commands/test_plan.py",
+    "measure.lives": "measure/test_step.py",
     "measure.flops": "measure/test_flops.py",
     "strategies.find": "strategies/test_blocks.py",
     "strategies.launch": "strategies/test_fusing.py",

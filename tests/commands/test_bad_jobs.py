@@ -147,6 +147,9 @@ CHECKPOINTS = {
     "no card": lambda _: (2).to_bytes(8, "little") + b"{}",
     "card of words": lambda _: _break_card("words"),
     "card without classes": lambda _: _break_card('{"version": 1}'),
+    "card with a class out of range": lambda _: _break_card(
+        '{"version": 1, "classes": [{"name": "a", "value": 999}]}'
+    ),
     "other version": lambda _: _break_card('{"version": 99}'),
 }
 
@@ -163,6 +166,7 @@ def test_checkpoint_is_refused(run, copied_run, scene, unchanged, verb, spoil):
     outcome = run(verb, copied_run, *([scene] if verb == "predict" else []))
     outcome.refused(str(best))
     assert "code in a checkpoint" not in outcome.out
+    assert "pydantic" not in outcome.out + outcome.err
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ from outsize.infer import ready as ready_module
 from outsize.infer.object_scene import ObjectProducts
 from outsize.infer.ready import Ready
 from outsize.infer.stream import Settings
-from outsize.job import dump_job, load_job
-from outsize.job_predict import ObjectsSection
+from outsize.job import ObjectsSection, dump_job, load_job
 from outsize.plan.plan import Plan, Tiling
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_text

@@ -116,6 +116,24 @@ def test_phases_of_one_output_have_one_constant_of_weights(two_phases: Path, tmp
         _train(two_phases, tmp_path / "other")
 
 
+def test_a_phase_that_there_is_no_time_for_is_told(
+    two_phases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        loop_module.Recipe, "spent", lambda _, phase, __: float(phase)
+    )  # all, when the second begins
+    settings = {"device_name": "cpu", "mode": "new", "reporter": Reporter("json")}
+    train(two_phases, overrides=[f"run={tmp_path / 'run'}", "train.max_minutes=1"], **settings)
+    events = {event["event"]: event for event in map(json.loads, capsys.readouterr().out.splitlines())}
+    text = "train.max_minutes was over before phase 'whole' began"
+    assert text in events["warning"]["text"]
+    assert " steps, without phase 'whole', best mean IoU 0." in events["trained"]["text"]
+    assert events["trained"]["missed"] == ["whole"]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["warning"].startswith(text) for line in lines if line["kind"] == "plan")
+    assert "plan" in {line["kind"] for line in lines}
+
+
 def test_an_unknown_output_is_refused_before_anything_is_read(two_phases: Path, tmp_path: Path) -> None:
     two_phases.write_text(two_phases.read_text().replace('output = "encoder"', 'output = "head"'))
     with pytest.raises(JobError, match=r"output.*'head'.*encoder, whole"):

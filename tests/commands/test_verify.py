@@ -15,7 +15,8 @@ import torch
 from tests.conftest import write_job
 from torch import nn
 
-from outsize.commands.proving import StepProof, SwapProof, planned_otherwise, prove_step, prove_swap
+from outsize.commands.proofs import StepProof, SwapProof
+from outsize.commands.proving import planned_otherwise, prove_step, prove_swap
 from outsize.commands.train import train
 from outsize.commands.verify import verify
 from outsize.data.statistics import BandStatistics
@@ -218,7 +219,7 @@ def _proven_swap(model: nn.Module, plan: Plan) -> SwapProof:
 def test_a_step_that_moves_is_the_same_to_the_bit(more: dict[str, Any]) -> None:
     proof = _proven_swap(*_swapped(exact=False, **more))
     assert proof.passed
-    assert (proof.loss, proof.gradients, proof.buffers, proof.tolerance) == (0.0, 0.0, 0.0, 0.0)
+    assert (proof.apart.largest, proof.tolerance) == (0.0, 0.0)
     assert (proof.num_moved, proof.num_keys) == (2, 2)
     assert "swapped = resident, float64 (2 of 2 planned tensors moved)" in proof.text()
     assert proof.text().endswith("yes")
@@ -237,7 +238,7 @@ def test_bytes_that_come_back_wrong_are_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(move.Moved, "back", lambda self: back(self) * (1 + 2**-52))
     proof = _proven_swap(*_swapped())
     assert not proof.passed
-    assert 0 < proof.gradients < 1e-12
+    assert 0 < proof.apart.gradients < 1e-12
     assert proof.text().endswith("NO")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.measure.compiled import compiled_saved_bytes
-from outsize.measure.step import record
+from outsize.measure.record import record
 from outsize.models import build_model
 from outsize.plan.compiled import CompiledSaved, blocks_to_compile, with_compiled
 from outsize.plan.plan import Compile

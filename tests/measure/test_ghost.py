@@ -16,7 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from outsize.errors import TraceError
 from outsize.measure import ghost
 from outsize.measure.ghost import as_on_cuda, ghost_of
-from outsize.measure.step import record, trace_step
+from outsize.measure.record import record
+from outsize.measure.step import trace_step
 from outsize.models import build_model
 from outsize.plan.step import StepFacts
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from outsize.measure import profiled
 from outsize.measure.profiled import Workspaces, learn, look_at, lower_quartile, name_of, recall_or_learn
-from outsize.measure.step import record
+from outsize.measure.record import record
 from outsize.plan.machines import find_machine
 from outsize.plan.times import (
     ARITHMETIC,

@@ -16,7 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from torchvision.models.segmentation import deeplabv3_resnet50
 
 from outsize.errors import TraceError
-from outsize.measure.step import likeliest, record, trace_step
+from outsize.measure.record import record
+from outsize.measure.step import likeliest, trace_step
 from outsize.models import build_model
 from outsize.plan.step import StepFacts, StepOp, Storage
 

@@ -8,29 +8,33 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from outsize.data.batch import Batch
 from outsize.data.sample import IGNORE
 from outsize.losses.cross_entropy import cross_entropy
 from outsize.measure.step import trace_step
 from outsize.models import build_model
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.cost import StepCost
-from outsize.plan.plan import Fuse
+from outsize.plan.plan import Fuse, Plan
 from outsize.plan.recompute import find_recipes
-from outsize.strategies import batch_norm, joined
+from outsize.strategies import batch_norm, fused, fused_layer, joined
 from outsize.strategies.blocks import checkpointed
+from outsize.strategies.compose import compose
 from outsize.strategies.fusing import can_be_fused, fused_layers, fusible
 from outsize.strategies.saved import SavedTensors
 
 
 @pytest.fixture(autouse=True)
 def _on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_norm, "_ON_CPU", True)
+    monkeypatch.setattr(fused_layer, "_ON_CPU", True)
 
 
 def _loss(model: nn.Module, images: Tensor) -> Tensor:
@@ -66,6 +70,33 @@ def _far(ours: list[Tensor], theirs: list[Tensor]) -> float:
     assert len(ours) == len(theirs)
     pairs = ((a.double(), b.double()) for a, b in zip(ours, theirs, strict=True))
     return max(float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs)
+
+
+@pytest.mark.parametrize("builds", [True, False])
+def test_a_planned_step_is_plain_where_kernels_cannot_be_built(
+    monkeypatch: pytest.MonkeyPatch, builds: bool
+) -> None:
+    monkeypatch.setattr(fused, "fusing", lambda _: builds)
+    forward, num_fused = batch_norm._forward, 0
+
+    def counted(*args: Any, **settings: Any) -> Any:
+        nonlocal num_fused
+        num_fused += 1
+        return forward(*args, **settings)
+
+    monkeypatch.setattr(batch_norm, "_forward", counted)
+    images = _images()
+    batch = Batch(images, torch.ones(2, 32, 32, dtype=torch.bool), torch.zeros(2, 32, 32), {"loss": 1.0})
+    plan = Plan("train", 2, 1, 1, exact=True, why=(), fuse=_fusible(_net("unet"), images))
+    num_fused, ours, theirs = 0, _net("unet"), _net("unet")
+    for model, each in ((ours, plan), (theirs, replace(plan, fuse=None))):
+        compose(model, lambda model, batch: {"loss": _loss(model, batch.images)}, each, bf16=False)(
+            batch, last=True
+        )
+    assert (num_fused > 0) == builds
+    pairs = zip(ours.parameters(), theirs.parameters(), strict=True)
+    same = all(torch.equal(a.grad, b.grad) for a, b in pairs if a.grad is not None and b.grad is not None)
+    assert same or builds
 
 
 @pytest.mark.parametrize("name", ["unet", "wider_resnet38", "smp:Unet/resnet18"])

@@ -15,7 +15,8 @@ from outsize.data.normalise import normalise
 from outsize.errors import ModelError
 from outsize.infer.paste import decode_objects
 from outsize.measure.memory import LiveBytes
-from outsize.measure.step import record, trace_step
+from outsize.measure.record import record
+from outsize.measure.step import trace_step
 from outsize.metrics.instances import Pictured, average_precision
 from outsize.models import build_model
 from outsize.models.maskrcnn import MaskRCNN

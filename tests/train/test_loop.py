@@ -237,6 +237,21 @@ def test_a_limit_of_time_counts_validations_of_sessions_before(monkeypatch: pyte
     ]
 
 
+def test_a_phase_that_time_is_over_for_is_named_and_leaves_the_best_score(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    _ticking(monkeypatch, bench, step_s=1.0, validate_s=7.0)  # 11 s of 10 after the first epoch
+    phases = (PHASES[0], TrainPhase("whole", 3, 0.01, output="whole"))
+    end = bench.fit(max_s=10.0, phases=phases)
+    assert (end.phase, end.total_steps, end.missed, end.best_score) == (2, 4, ("whole",), 0.1)
+    optimizer, position, _ = bench.states[-1]
+    again = Bench()
+    _ticking(monkeypatch, again, step_s=1.0)
+    end = again.fit((optimizer, position), max_s=10.0, phases=phases)
+    assert (end.missed, end.best_score, again.lines) == (("whole",), 0.1, [])
+
+
 def test_a_limit_of_time_that_is_not_reached_changes_nothing() -> None:
     free, limited = Bench(), Bench()
     free.fit(schedule=Schedule("cosine"))

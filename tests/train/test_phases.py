@@ -51,7 +51,11 @@ def test_prefixes_choose_what_trains() -> None:
     model = build_model("unet", num_classes=2, in_channels=1, levels=2, width=4)
     set_trainable(model, ("decoder", "head"))
     trained = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
-    assert trained == {"decoder", "head"}
+    # what the decoder is to a person, not the one module of that name
+    assert trained == {"up", "merge", "decoder", "head"}
+    set_trainable(model, ("decoder.",))
+    trained = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
+    assert trained == {"decoder"}
     set_trainable(model, ())
     assert all(each.requires_grad for each in model.parameters())
 

@@ -12,8 +12,7 @@ from outsize.commands.naming import naming
 from outsize.commands.predict_objects import predict_objects
 from outsize.commands.scoring import refuse_missed
 from outsize.errors import JobError, OutputError, explain
-from outsize.job import load_job
-from outsize.job_predict import PredictSection
+from outsize.job import PredictSection, load_job
 from outsize.progress import Reporter
 from outsize.runs import leaving_no_empty_folder, open_run
 from outsize.units import format_pixels, format_seconds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.job_predict import ObjectsSection
+from outsize.job import ObjectsSection
 from outsize.progress import Reporter
 from outsize.units import format_pixels, format_seconds
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.proofs import StepProof, SwapProof
 from outsize.errors import RunError, explain
 from outsize.plan.plan import Plan, Recompute, plan_from_dict
 from outsize.plan.step import BLOCK_BYTES, Key
@@ -28,85 +29,6 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-10  # of each tensor's largest value, in float64
 _SEED = 20240229
 _SIDE_PX = 64  # of a window that is not cut
-
-
-@dataclass(frozen=True)
-class StepProof:
-    """A step as planned against the plain one: largest relative differences, and what was met of the plan."""
-
-    loss: float
-    gradients: float
-    buffers: float
-    most: str  # the tensor that differs most
-    exact: bool  # what the plan says
-    tolerance: float
-    passed: bool
-    num_tiles: int
-    num_micro_batches: int
-    num_blocks: int
-    num_keys: int  # saved tensors that the plan wants made again
-    num_moved_blocks: int  # whose weights come from the host
-    unmet: tuple[str, ...]  # those of them that the step did not save
-    refused: tuple[str, ...]  # those that it saved and had to keep
-
-    @property
-    def largest(self) -> float:
-        """The largest difference."""
-        return max(self.loss, self.gradients, self.buffers)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Return one line for a person."""
-        cuts = ((self.num_tiles, "tiles"), (self.num_micro_batches, "micro-batches"))
-        parts = [f"{num} {name}" for num, name in cuts if num > 1]
-        if self.num_blocks:
-            parts.append(f"{self.num_blocks} blocks recomputed")
-        if self.num_keys:
-            num_made = self.num_keys - len(self.unmet) - len(self.refused)
-            parts.append(f"{num_made} of {self.num_keys} planned tensors recomputed")
-        if self.num_moved_blocks:
-            parts.append(f"weights of {self.num_moved_blocks} blocks on the host")
-        verdict = "yes" if self.passed else "NO" if self.exact else "no, the plan is approximate"
-        return (
-            f"step as planned = plain, float64 ({', '.join(parts)}): loss differs by {self.loss:.2e}, gradients "
-            f"by {self.gradients:.2e}, buffers by {self.buffers:.2e} of the largest (tolerance "
-            f"{self.tolerance:.0e}): {verdict}"
-        )
-
-
-@dataclass(frozen=True)
-class SwapProof:
-    """A step that moves tensors to host memory against one that keeps them: largest relative differences."""
-
-    loss: float
-    gradients: float
-    buffers: float
-    most: str  # the tensor that differs most
-    tolerance: float  # how far steps that keep all are from each other
-    passed: bool
-    num_keys: int  # tensors that the plan moves; 0: everything
-    num_moved: int
-
-    @property
-    def largest(self) -> float:
-        """The largest difference."""
-        return max(self.loss, self.gradients, self.buffers)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Return one line for a person."""
-        moved = f"{self.num_moved} of {self.num_keys} planned" if self.num_keys else f"all {self.num_moved}"
-        return (
-            f"swapped = resident, float64 ({moved} tensors moved): loss differs by {self.loss:.2e}, gradients by "
-            f"{self.gradients:.2e}, buffers by {self.buffers:.2e} of the largest (resident steps from each other: "
-            f"{self.tolerance:.2e}): {'yes' if self.passed else 'NO'}"
-        )
 
 
 def planned_otherwise(run: RunFolder) -> Plan | None:
@@ -144,7 +66,7 @@ def prove_step(
     recompute = plan.recompute or Recompute()
     tiles = cover(side_px, side_px, small.tiles.core_px, small.tiles.halo) if small.tiles else ()
     return StepProof(
-        **asdict(found),
+        found,
         exact=plan.exact,
         tolerance=TOLERANCE,
         passed=found.largest <= TOLERANCE,
@@ -183,7 +105,7 @@ def prove_swap(
     found = min((apart(swapped, each) for each in kept), key=lambda each: each.largest)
     assert counted is not None
     return SwapProof(
-        **asdict(found),
+        found,
         tolerance=tolerance,
         passed=found.largest <= tolerance,
         num_keys=len(plan.swap.moved),

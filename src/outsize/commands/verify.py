@@ -119,9 +119,7 @@ def _step(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter:
             reporter.say("warning", text, tensors=missed)
     if proof.passed or not plan.exact:
         return []
-    return [
-        f"a step as planned differs from the plain one by {proof.largest:.1e} of the largest in {proof.most}"
-    ]
+    return [f"a step as planned differs from the plain one by {proof.apart.worst}"]
 
 
 def _swap(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter) -> list[str]:
@@ -138,9 +136,7 @@ def _swap(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter:
         reporter.say("warning", text, num_moved=proof.num_moved, num_keys=proof.num_keys)
     if proof.passed:
         return []
-    return [
-        f"a swapped step differs from the resident one by {proof.largest:.1e} of the largest in {proof.most}"
-    ]
+    return [f"a swapped step differs from the resident one by {proof.apart.worst}"]
 
 
 def _any_scene(run: RunFolder) -> Path:

@@ -15,8 +15,7 @@ from outsize.errors import ModelError, OutputError, explain
 from outsize.infer.object_scene import ObjectProducts, finder_of, predict_objects
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
-from outsize.job import ClassSpec, LimitsSection, check_limits, load_job, parse_colour
-from outsize.job_predict import ObjectsSection
+from outsize.job import ClassSpec, LimitsSection, ObjectsSection, check_limits, load_job, parse_colour
 from outsize.models import input_maps, num_inputs
 from outsize.progress import Reporter
 from outsize.raster.features import choose_driver

@@ -15,7 +15,7 @@ from outsize.infer.object_picture import draw_objects
 from outsize.infer.objects import Finder, find_objects
 from outsize.infer.ready import Ready
 from outsize.infer.stream import Waits
-from outsize.job_predict import ObjectsSection
+from outsize.job import ObjectsSection
 from outsize.progress import Reporter
 from outsize.raster.aoi import AreaOfInterest
 from outsize.raster.object_ids import write_ids

@@ -36,6 +36,16 @@ class Apart:
         """The largest of all."""
         return max(self.loss, self.gradients, self.buffers)
 
+    @property
+    def worst(self) -> str:
+        """The largest of all and where it is, for a person."""
+        return f"{self.largest:.1e} of the largest in {self.most}"
+
+    def text(self) -> str:
+        """Return the differences for a person."""
+        each = f"loss differs by {self.loss:.2e}, gradients by {self.gradients:.2e}, buffers by {self.buffers:.2e}"
+        return f"{each} of the largest"
+
 
 def outcome_of(model: nn.Module, step: Callable[[], Mapping[str, Tensor]]) -> Outcome:
     """Run a step, which returns its loss terms, and copy what it leaves in a model that had no gradients."""

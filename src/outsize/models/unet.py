@@ -49,6 +49,8 @@ class UNet(nn.Module):
         _check_choice("norm", norm, NORMS)
         _check_choice("upsampling", upsampling, UPSAMPLINGS)
         self.stride = 2 ** (levels - 1)
+        # what a phase of training may name; with a dot, "decoder." is its blocks alone
+        self.parts = {"decoder": ("up.", "merge.", "decoder.")}
         widths = [width * 2**level for level in range(levels)]
         self.encoder = nn.ModuleList(
             _block(inward, outward, convs, norm)

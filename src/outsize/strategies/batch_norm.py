@@ -9,25 +9,20 @@ from torch import Tensor
 
 from outsize.strategies import fused
 from outsize.strategies.compat import is_fake
+from outsize.strategies.fused_layer import on_shapes
 
 _aten = torch.ops.aten
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-# What a step that is followed on shapes alone calls instead: one operation, as on the GPU.
-_library = torch.library.Library("outsize", "DEF")
-_library.define("fused_norm(Tensor x, Tensor weight, Tensor bias) -> (Tensor, Tensor, Tensor)")
-_library.define(
-    "fused_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor invstd, Tensor bias)"
-    " -> (Tensor, Tensor, Tensor)"
-)
 
 
-@torch.library.register_fake("outsize::fused_norm", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
+@on_shapes("fused_norm(Tensor x, Tensor weight, Tensor bias) -> (Tensor, Tensor, Tensor)")
 def _forward_of_shapes(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
 
 
-@torch.library.register_fake("outsize::fused_norm_backward", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
+@on_shapes(
+    "fused_norm_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor invstd, Tensor bias)"
+    " -> (Tensor, Tensor, Tensor)"
+)
 def _backward_of_shapes(_: Tensor, x: Tensor, weight: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(rest[-1])
 
@@ -61,16 +56,6 @@ class FusedNorm(torch.autograd.Function):
         return (*found, None, None, None, None)
 
 
-def suits(x: Tensor) -> bool:
-    """Whether the kernels take a tensor: pictures that lie channels last, on a GPU or as shapes alone."""
-    if x.dim() != 4 or x.dtype not in _DTYPES or not x.is_contiguous(memory_format=torch.channels_last):
-        return False
-    return x.numel() > x.shape[1] and (x.is_cuda or is_fake(x) or _ON_CPU)
-
-
-_ON_CPU = False  # the same by torch's operations: to test it
-
-
 def _forward(
     x: Tensor,
     weight: Tensor,
@@ -82,8 +67,7 @@ def _forward(
     relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if is_fake(x):
-        found: tuple[Tensor, Tensor, Tensor] = torch.ops.outsize.fused_norm(x, weight, bias)
-        return found
+        return _forward_of_shapes(x, weight, bias)
     if x.is_cuda:
         from outsize.strategies import norm_kernels
 
@@ -98,10 +82,7 @@ def _backward(grad: Tensor, x: Tensor, rows: Any, eps: float, *, relu: bool) -> 
     # a part of a larger gradient, as that of a concatenation, is copied: on shapes alone too, for it takes memory
     grad = grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
     if is_fake(x):
-        found: tuple[Tensor, Tensor, Tensor] = torch.ops.outsize.fused_norm_backward(
-            grad, x, weight, mean, invstd, bias
-        )
-        return found
+        return _backward_of_shapes(grad, x, weight, mean, invstd, bias)
     if x.is_cuda:
         from outsize.strategies import norm_kernels
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from outsize.data.batch import Batch
-from outsize.plan.plan import Offload, Plan
+from outsize.plan.plan import Fuse, Offload, Plan
+from outsize.strategies import fused
 from outsize.strategies.across import refuse_norms_across
 from outsize.strategies.compiled import compiled
 from outsize.strategies.fusing import fused_layers
@@ -45,7 +46,7 @@ def compose(
     forward: Forward = saving(model, plan.recompute, plan.swap, tell, meter) if saves else nullcontext
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
-    step = _inside(fused_layers(model, plan.fuse), step) if plan.fuse is not None else step
+    step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
     step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
     return refuse_norms_across(step, model, plan) if plan.exact else step
@@ -57,9 +58,12 @@ def _offload(model: nn.Module, setting: Offload, *, bf16: bool) -> None:
     offload(model, setting, compute_device(model), bf16=bf16)
 
 
-def _inside(block: Forward, step: Step) -> Step:
+def _fused(step: Step, model: nn.Module, fuse: Fuse) -> Step:
+    """Run a step with fused layers, or where their kernels cannot be built with plain ones: the maths are the same."""
+    block = fused_layers(model, fuse)
+
     def run(batch: Batch, *, last: bool) -> Terms:
-        with block():
+        with block() if fused.fusing(batch.images.device.type) else nullcontext():
             return step(batch, last=last)
 
     return run

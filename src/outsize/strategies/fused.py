@@ -24,7 +24,7 @@ def fusing(kind: str) -> bool:
     problem = _problem(kind)
     if problem is not None:
         warnings.warn(
-            f"batch norm is recomputed by torch's kernels, which take longer: Triton cannot build others ({problem})",
+            f"layers run by torch's kernels, which take longer and keep more: Triton cannot build others ({problem})",
             stacklevel=2,
         )
     return problem is None

@@ -15,9 +15,10 @@ from outsize.models.unet import JoinedConv2d
 from outsize.plan.fuse import find_fusible
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
-from outsize.strategies.batch_norm import FusedNorm, suits
+from outsize.strategies.batch_norm import FusedNorm
 from outsize.strategies.cross_entropy import summed
 from outsize.strategies.find import find_module
+from outsize.strategies.fused_layer import suits
 from outsize.strategies.joined import Window, joined_convolution
 from outsize.strategies.max_pool import FusedPool, can_pool
 

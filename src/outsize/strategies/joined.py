@@ -15,26 +15,23 @@ import torch
 from torch import Tensor
 
 from outsize.strategies.compat import is_fake
+from outsize.strategies.fused_layer import on_shapes
 
 _aten = torch.ops.aten
 _MOST_BYTES = 2**28  # that are joined at once
 
-# What a step that is followed on shapes alone calls instead: no other convolution, for it is not replayed like one.
-_library = torch.library.Library("outsize", "FRAGMENT")
-_library.define("fused_join(Tensor skip, Tensor up) -> Tensor")
-_library.define(
-    "fused_joined_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation)"
-    " -> Tensor"
-)
 
-
-@torch.library.register_fake("outsize::fused_join", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
-def _both_of_shapes(skip: Tensor, up: Tensor) -> Tensor:
+@on_shapes("fused_join(Tensor skip, Tensor up) -> Tensor")
+def _joined_of_shapes(skip: Tensor, up: Tensor) -> Tensor:
     return torch.cat((skip, up), dim=1)
 
 
-@torch.library.register_fake("outsize::fused_joined_convolution", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
-def _of_shapes(
+# by a name of its own: it is not replayed like other convolutions
+@on_shapes(
+    "fused_joined_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation)"
+    " -> Tensor"
+)
+def _convolved_of_shapes(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any
 ) -> Tensor:
     made = torch.conv2d(x, weight, bias, stride, padding, dilation)
@@ -113,9 +110,7 @@ def _convolved(skip: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None, wi
 
 def _at_once(skip: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None, window: Window) -> Tensor:
     if is_fake(skip):
-        joined = torch.ops.outsize.fused_join(skip, up)
-        made: Tensor = torch.ops.outsize.fused_joined_convolution(joined, weight, bias, *window)
-        return made
+        return _convolved_of_shapes(_joined_of_shapes(skip, up), weight, bias, *window)
     return torch.conv2d(_join(skip, up), weight, bias, *window)
 
 

@@ -8,24 +8,20 @@ import torch
 from torch import Tensor
 
 from outsize.strategies.compat import is_fake
+from outsize.strategies.fused_layer import on_shapes
 
 _aten = torch.ops.aten
 _MOST = 15  # sides of a window whose places one byte can count
 
-# What a step that is followed on shapes alone calls instead: one operation, as on the GPU.
-_library = torch.library.Library("outsize", "FRAGMENT")
-_library.define("fused_pool(Tensor x, int rows, int cols) -> (Tensor, Tensor)")
-_library.define("fused_pool_backward(Tensor grad, Tensor place, int rows, int cols) -> Tensor")
 
-
-@torch.library.register_fake("outsize::fused_pool", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
+@on_shapes("fused_pool(Tensor x, int rows, int cols) -> (Tensor, Tensor)")
 def _forward_of_shapes(x: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
     shape = (*x.shape[:2], rows, cols)
     made = x.new_empty(shape).contiguous(memory_format=torch.channels_last)
     return made, torch.empty_like(made, dtype=torch.uint8)
 
 
-@torch.library.register_fake("outsize::fused_pool_backward", lib=_library)  # type: ignore[untyped-decorator, unused-ignore]
+@on_shapes("fused_pool_backward(Tensor grad, Tensor place, int rows, int cols) -> Tensor")
 def _backward_of_shapes(grad: Tensor, _: Tensor, rows: int, cols: int) -> Tensor:
     return grad.new_empty((*grad.shape[:2], rows, cols)).contiguous(memory_format=torch.channels_last)
 
@@ -59,8 +55,7 @@ def can_pool(kernel: Any, stride: Any, padding: Any) -> bool:
 
 def _forward(x: Tensor, kernel: int, stride: int, padding: int, size: Any) -> tuple[Tensor, Tensor]:
     if is_fake(x):
-        found: tuple[Tensor, Tensor] = torch.ops.outsize.fused_pool(x, *size)
-        return found
+        return _forward_of_shapes(x, *size)
     if x.is_cuda:
         from outsize.strategies import pool_kernels
 
@@ -78,8 +73,7 @@ def _backward(
     if grad.stride() != place.stride():  # a part of a larger one
         grad = torch.empty_like(place, dtype=grad.dtype).copy_(grad)
     if is_fake(grad):
-        found: Tensor = torch.ops.outsize.fused_pool_backward(grad, place, *size[2:])
-        return found
+        return _backward_of_shapes(grad, place, *size[2:])
     if grad.is_cuda:
         from outsize.strategies import pool_kernels
 

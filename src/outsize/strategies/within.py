@@ -17,7 +17,8 @@ from outsize.errors import PlanError, TraceError, explain
 from outsize.measure.bandwidth import machine_rates
 from outsize.measure.host import host_room_bytes
 from outsize.measure.machine import look_at_machine
-from outsize.measure.step import record, state_bytes, trace_step
+from outsize.measure.record import record
+from outsize.measure.step import state_bytes, trace_step
 from outsize.plan.choose import usable_share
 from outsize.plan.ladder import choose_recompute
 from outsize.plan.plan import Plan, Recompute

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, RunError, explain
 from outsize.job import ClassSpec
+from outsize.job.mistakes import in_short
 from outsize.models import build_model, input_maps
 from outsize.runs import write_beside, write_json
 
@@ -74,7 +76,7 @@ def load_checkpoint(path: Path) -> tuple[nn.Module, Card]:
         card = _card_from(json.loads(header["card"]), path)
     except (ValueError, KeyError, TypeError) as error:  # pydantic's and JSON's errors are ValueErrors
         need, remedy = "the card that `outsize train` writes", "take another checkpoint or train again"
-        found = " ".join(str(error).split())
+        found = in_short(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
         raise ModelError(explain(f"card of {path} cannot be read", found, need, remedy)) from error
     model = card.build()
     _fill(model, tensors, path)

@@ -32,6 +32,7 @@ class Position:
     best_epoch: int = -1  # in total_epochs
     stopped: bool = False  # early
     spent_s: float = 0.0  # in the loop, by all sessions together
+    missed: Sequence[str] = ()  # phases that time was over for before they began
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Recipe:
     score: str = "mean_iou"  # that an epoch is judged by
     checkpoint_steps: int | None = None
     max_s: float | None = None  # that all phases may take, each as its epochs are of all
+
+    @property
+    def num_epochs(self) -> int:
+        """How many all phases have."""
+        return sum(phase.epochs for phase in self.phases)
 
     def spent(self, phase: int, seconds: float) -> float:
         """Return the share of a phase's time that is gone after so many seconds of all; 0 where there is no limit."""
@@ -82,8 +88,15 @@ def fit(
     position = Position(**resume[1]) if resume else Position()
     start_s = time.monotonic() - position.spent_s
     optimizer_state = resume[0] if resume else {}
+    output = recipe.phases[position.phase].output
     for number in range(position.phase, len(recipe.phases)):
         phase = recipe.phases[number]
+        begun = position.epoch > 0 or position.step > 0
+        if not begun and recipe.spent(number, time.monotonic() - start_s) >= 1:
+            position = replace(position, phase=number + 1, missed=(*position.missed, phase.name))
+            continue
+        if phase.output != output:  # another output's scores are no measure for this one's
+            position, output = replace(position, best_score=-1.0), phase.output
         begin_phase(model, phase)
         optimizer = make_optimizer(
             model,
@@ -104,10 +117,6 @@ def fit(
         # stopping early ends a phase, not those after it
         stopped = position.stopped and number == len(recipe.phases) - 1
         position = replace(position, phase=number + 1, epoch=0, step=0, stopped=stopped)
-        if number + 1 < len(recipe.phases) and recipe.phases[number + 1].output != phase.output:
-            position = replace(
-                position, best_score=-1.0
-            )  # another output's scores are no measure for the next
     return position
 
 

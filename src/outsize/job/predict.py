@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from outsize.job.fields import Section
 
 
-class ObjectsSection(BaseModel):
+class ObjectsSection(Section):
     """What a prediction of objects leaves behind (task instances)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     shape: Literal["area", "point"] = Field("area", description="outlines, or the middles of boxes")
     vectors: Literal["gpkg", "geojson"] = Field(
@@ -22,10 +22,8 @@ class ObjectsSection(BaseModel):
     picture: bool = Field(True, description="write a picture with outlines, for a look")
 
 
-class PredictSection(BaseModel):
+class PredictSection(Section):
     """What a prediction leaves behind."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     confidence: bool = Field(True, description="write the largest probability as a raster")
     probabilities: bool = Field(False, description="write one band of probability per class")

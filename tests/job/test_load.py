@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from outsize.errors import JobError
-from outsize.job import dump_job, load_job, parse_colour
+from outsize.job.fields import parse_colour
+from outsize.job.load import dump_job, load_job
 
 
 def test_job_round_trips_through_toml(job_path: Path) -> None:
@@ -58,16 +59,6 @@ def test_overrides_win(job_path: Path) -> None:
     assert job.model.options["width"] == 6
 
 
-def test_a_window_has_a_side_or_height_and_width(job_path: Path) -> None:
-    assert load_job(job_path, ["train.tile_px=96"]).train.window_px == (96, 96)
-    job = load_job(job_path, ["train.tile_px=[64,128]"])
-    assert (job.train.tile_px, job.train.window_px) == ((64, 128), (64, 128))
-    assert load_job(job_path, ["train.tile_px=[64, 64]"]).train.tile_px == 64
-    again = job_path.with_name("again.toml")
-    again.write_text(dump_job(job))
-    assert load_job(again) == job
-
-
 def test_broken_toml_and_missing_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("[data\n")
@@ -75,13 +66,6 @@ def test_broken_toml_and_missing_file(tmp_path: Path) -> None:
         load_job(broken)
     with pytest.raises(JobError, match="cannot read job"):
         load_job(tmp_path / "absent.toml")
-
-
-def test_phases_take_what_they_leave_out_from_the_section(job_path: Path) -> None:
-    text = job_path.read_text() + '\n[[train.phases]]\nname = "head"\ntrainable = "head"\nepochs = 1\n'
-    job_path.write_text(text)
-    (phase,) = load_job(job_path).train.all_phases()
-    assert (phase.name, phase.epochs, phase.lr, phase.trainable) == ("head", 1, 1e-3, ("head",))
 
 
 def test_colours() -> None:

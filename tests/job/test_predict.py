@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from outsize.errors import JobError
-from outsize.job import check_job, load_job
-from outsize.job_predict import ObjectsSection, PredictSection
+from outsize.job.load import check_job, load_job
+from outsize.job.predict import ObjectsSection, PredictSection
 from outsize.models import build_model
 from outsize.train.phases import check_trainable
 
@@ -38,7 +38,7 @@ def test_mistakes_are_told(tmp_path: Path, line: str, part: str) -> None:
 
 
 def test_the_job_of_the_page_for_those_who_come_from_grass_is_one() -> None:
-    page = Path(__file__).resolve().parents[1] / "docs" / "from-i-ann-maskrcnn.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "from-i-ann-maskrcnn.md"
     text = page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
     job = check_job(tomllib.loads(text), str(page))
     assert sum(phase.epochs or 0 for phase in job.train.phases) == 200

@@ -1,0 +1,28 @@
+"""The job file: TOML in, checked values out. Only commands see the whole of it."""
+
+from outsize.job.data import ClassSpec, DataSection, SplitSection
+from outsize.job.fields import LOSS_NAMES, parse_colour
+from outsize.job.load import check_job, check_limits, dump_job, load_job
+from outsize.job.predict import ObjectsSection, PredictSection
+from outsize.job.train import Phase, TrainSection
+from outsize.job.whole import Job, LimitsSection, ModelSection, PublishedSection
+
+__all__ = [
+    "LOSS_NAMES",
+    "ClassSpec",
+    "DataSection",
+    "Job",
+    "LimitsSection",
+    "ModelSection",
+    "ObjectsSection",
+    "Phase",
+    "PredictSection",
+    "PublishedSection",
+    "SplitSection",
+    "TrainSection",
+    "check_job",
+    "check_limits",
+    "dump_job",
+    "load_job",
+    "parse_colour",
+]

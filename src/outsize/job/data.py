@@ -1,0 +1,97 @@
+"""The section of a job on data: where images and labels are, how they are shared out, what the classes are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from outsize.job.fields import Colour, LabelsName, LabelValues, Section, Strings
+
+
+class ClassSpec(Section):
+    """One class of the map: its name, its value in label rasters, its colour."""
+
+    name: str
+    value: int = Field(ge=0, le=253)
+    attribute: str | None = Field(
+        None, description="what the attribute of vector labels says; default: the name"
+    )
+    colour: Colour = (128, 128, 128)
+
+
+def _checked_classes(classes: tuple[ClassSpec, ...], about: ValidationInfo) -> tuple[ClassSpec, ...]:
+    if len(classes) < (1 if about.data.get("objects") else 2):
+        raise ValueError("at least 2 classes, of which one may be all the rest")
+    for key in ("name", "value"):
+        found = [getattr(each, key) for each in classes]
+        twice = sorted({each for each in found if found.count(each) > 1})
+        if twice:
+            raise ValueError(f"one class for each {key}, but {twice[0]!r} is there twice")
+    return classes
+
+
+class SplitSection(Section):
+    """How images are shared out where data.images is given instead of train, val and test."""
+
+    by: Literal["scene", "folder", "blocks"] = Field("scene", description="what stays together")
+    val: float = Field(0.15, ge=0, lt=1, description="share for validation")
+    test: float = Field(0.15, ge=0, lt=1, description="share held back")
+    test_folders: Strings = Field((), description="by folder: these are held back, whatever the share")
+    val_folders: Strings = ()
+    block_px: int = Field(512, ge=32, description="by blocks: side of a block")
+    gap_px: int | None = Field(
+        None, ge=0, description="by blocks: distance of splits; default: the model's halo"
+    )
+
+
+class DataSection(Section):
+    """Where images and labels are and what they mean."""
+
+    objects: bool = Field(False, description="labels are objects, one by one: task instances sets it")
+    format: Literal["scenes", "folders", "cityscapes", "camvid", "coco", "masks"] = Field(
+        "scenes", description="large rasters, many pictures with masks, or a dataset as it is distributed"
+    )
+    root: str = Field(
+        "", description="folder that patterns begin at, or that holds the dataset, seen from the job file"
+    )
+    images: Strings = Field(
+        (), description="all images, shared out by data.split; or name train, val and test"
+    )
+    train: Strings = Field((), description="image files or patterns, seen from the root")
+    val: Strings = ()
+    test: Strings = ()
+    split: SplitSection = SplitSection()
+    labels: LabelsName = Field(
+        "{stem}_labels.tif",
+        description="raster or vector file, seen from its image; or one vector file for all; "
+        "cityscapes: gtFine or gtCoarse; coco: the file, seen from the root",
+    )
+    class_map: str | None = Field(
+        None,
+        description="coco: published classes that categories are joined to: taco-1, -2, -3, -4, -10, -17, -60",
+    )
+    layer: str | None = Field(None, description="layer of vector labels; default: the only one")
+    attribute: str | None = Field(None, description="attribute of vector labels that names the class")
+    all_polygons: str | None = Field(
+        None, description="the one class of all polygons, instead of an attribute"
+    )
+    outside: str | None = Field(None, description="class of pixels outside all polygons; default: ignored")
+    stack: dict[str, str] = Field(
+        {}, description="scenes of one file per band: band -> file, seen from the image"
+    )
+    shrink: int = Field(
+        1, ge=1, le=16, description="pixels of a picture, a side, that are read as one: 2 halves it"
+    )
+    ignore_value: LabelValues = Field((255,), description="label values that are neither learnt nor scored")
+    bands: tuple[str, ...] = Field(
+        (), description="bands in the order the model sees; named ones are found by name"
+    )
+    classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=1)
+    max_bad_share: float = Field(0.0, ge=0, lt=1, description="share of corrupt pictures that are set aside")
+    allow_references: bool = Field(False, description="read VRTs that point outside their folder")
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether the format knows by itself where below the root the images are."""
+        return self.format not in ("scenes", "folders")

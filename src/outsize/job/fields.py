@@ -1,0 +1,70 @@
+"""The kinds of values that a job is made of, and what all its sections share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from outsize.units import parse_bytes, parse_size
+
+LOSS_NAMES = ("cross_entropy", "dice", "focal", "gscnn")
+
+
+class Section(BaseModel):
+    """What all sections share: fixed once read, no key goes unnoticed, and every number has an end."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def parse_colour(value: object) -> tuple[int, int, int]:
+    """Read "#rrggbb" or three numbers."""
+    if isinstance(value, str):
+        try:
+            red, green, blue = bytes.fromhex(value.removeprefix("#"))
+        except ValueError as error:
+            raise ValueError('six hex digits or three numbers, e.g. "#1f78b4"') from error
+        return red, green, blue
+    numbers = tuple(value) if isinstance(value, Sequence) else ()
+    if len(numbers) != 3 or any(type(number) is not int or not 0 <= number <= 255 for number in numbers):
+        raise ValueError('three numbers from 0 to 255, or e.g. "#1f78b4"')
+    return numbers
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str | int) else value
+
+
+def _as_bytes(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError('a number of bytes, or e.g. "16GiB"')
+    return parse_bytes(value)
+
+
+def _checked_name(value: str) -> str:
+    try:
+        value.format(stem="stem", name="stem.tif")
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError("a file name in which {stem} or {name} stands for the image's") from error
+    if value == "{name}":
+        raise ValueError("another file than the image itself, e.g. {stem}_labels.tif")
+    return value
+
+
+def _checked_loss(value: str) -> str:
+    names = value.split("+")
+    unknown = [name for name in names if name not in LOSS_NAMES]
+    if unknown or len(set(names)) != len(names) or len(names) > 2:
+        raise ValueError(f"one of {', '.join(LOSS_NAMES)}, or two of them joined by +")
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(gt=0)]
+WindowSize = Annotated[int | tuple[int, int], BeforeValidator(parse_size)]
+LabelsName = Annotated[str, AfterValidator(_checked_name)]
+LossName = Annotated[str, AfterValidator(_checked_loss)]
+Colour = Annotated[tuple[int, int, int], BeforeValidator(parse_colour)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+LabelValue = Annotated[int, Field(ge=0, le=255)]
+LabelValues = Annotated[tuple[LabelValue, ...], BeforeValidator(_as_tuple), Field(min_length=1)]

@@ -1,0 +1,104 @@
+"""Reads, checks and writes job files; single values may be set from the command line."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from outsize.errors import JobError, explain
+from outsize.job.mistakes import mistake
+from outsize.job.whole import Job, LimitsSection
+from outsize.known.tables import for_task
+
+_Checked = TypeVar("_Checked", bound=BaseModel)
+
+
+def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read and check a job file; `overrides` are texts such as "train.lr=0.01"."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise JobError(
+            explain(f"cannot read job {path}", what, "a readable TOML file", "check the path")
+        ) from error
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(
+            explain(f"job {path} is no TOML", str(error), "valid TOML", "mend that line")
+        ) from error
+    for override in overrides:
+        _apply_override(tree, override)
+    job = check_job(tree, str(path))
+    # the paths in a job that a run keeps of itself are absolute already, and stay as they are
+    folder = path.parent.resolve() / job.data.root
+    parts = ("images", "train", "val", "test")
+    update: dict[str, Any] = {part: _anchored(getattr(job.data, part), folder) for part in parts}
+    if job.data.is_dataset:
+        update["root"] = str(folder)
+    data = job.data.model_copy(update=update)
+    run = job.run or f"runs/{path.stem}"
+    return job.model_copy(update={"data": data, "run": str(Path(run))})
+
+
+def check_job(tree: Mapping[str, Any], name: str) -> Job:
+    """Check a parsed job; the first mistake becomes a one-line error."""
+    try:
+        tree = for_task(tree)
+    except JobError as error:
+        raise JobError(f"{name}: {error}") from None
+    return _checked(Job, tree, name)
+
+
+def check_limits(tree: Mapping[str, Any], name: str) -> LimitsSection:
+    """Check a section `limits` that comes without a job."""
+    return _checked(LimitsSection, tree, name, place=("limits",))
+
+
+def dump_job(job: Job) -> str:
+    """Write a job as TOML, defaults included."""
+    import tomli_w
+
+    return tomli_w.dumps(job.model_dump(mode="json", exclude_none=True))
+
+
+def _checked(
+    section: type[_Checked], tree: Mapping[str, Any], name: str, *, place: tuple[str, ...] = ()
+) -> _Checked:
+    try:
+        return section.model_validate(tree)
+    except ValidationError as error:
+        raise JobError(mistake(error, section, name, place=place)) from None
+    except JobError as error:  # of a size or a class map that is not understood
+        raise JobError(f"{name}: {error}") from None
+
+
+def _anchored(patterns: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    return tuple(str(folder / pattern) for pattern in patterns)
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise JobError(
+            explain("--set not understood", repr(override), "KEY=VALUE", "write e.g. --set train.lr=0.01")
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *sections, name = key.strip().split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise JobError(
+                explain(
+                    "--set reaches into a value", repr(override), "a section before the dot", "check the key"
+                )
+            )
+    tree[name] = value

@@ -1,0 +1,63 @@
+"""A whole job: its sections, those on models, limits and published results among them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from outsize.job.data import DataSection
+from outsize.job.fields import Bytes, Section
+from outsize.job.predict import PredictSection
+from outsize.job.train import TrainSection
+from outsize.known.tables import filled_in
+
+
+class ModelSection(BaseModel):
+    """A model by name; every other key is an option of that model and checked by its builder."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+
+    name: str = "unet"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+class LimitsSection(Section):
+    """What a plan must stay within."""
+
+    gpu_memory: Bytes | None = Field(None, description="default: what the card has free")
+    host_memory: Bytes | None = Field(
+        None,
+        description="of a CPU's step, or of what a GPU's moves to the host; default: most of what is free",
+    )
+    tile_px: int | None = Field(None, ge=8, description="side of a core at prediction; default: planned")
+    halo_px: int | None = Field(None, ge=0, description="default: derived from the model")
+    allow_approximate: bool = False
+
+
+class PublishedSection(Section):
+    """A published result of this job; `evaluate` prints it beside the run's own."""
+
+    source: str = Field("", description="where it was published")
+    scores: dict[str, float] = Field(
+        {}, description="scores of all, by the names in scores.json: mean_iou = 0.721"
+    )
+    classes: dict[str, dict[str, float]] = Field({}, description="scores of classes: sky = {iou = 0.908}")
+
+
+class Job(Section):
+    """A whole job."""
+
+    task: Literal["segment", "instances"] = "segment"
+    seed: int = Field(0, ge=0, lt=2**31)
+    run: str = Field("", description="run folder; default: runs/NAME OF THE JOB FILE")
+    data: Annotated[DataSection, BeforeValidator(filled_in)]  # what a dataset decides need not be said
+    model: ModelSection = ModelSection()
+    train: TrainSection = TrainSection()
+    predict: PredictSection = PredictSection()
+    limits: LimitsSection = LimitsSection()
+    published: PublishedSection = PublishedSection()

@@ -1,0 +1,77 @@
+"""A training goes on with the plan that it began with where that can be carried out, and else says why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outsize.commands import train as training
+from outsize.commands.resuming import resumes
+from outsize.commands.train import train
+from outsize.errors import RunError
+from outsize.job import load_job
+from outsize.progress import Reporter
+from outsize.runs import RunFolder
+from outsize.strategies import fused
+from outsize.train.loop import Position
+
+_FUSE = {"norms_with_relu": ["encoder.0.1"], "norms": [], "pools": ["pool"], "joins": []}
+
+
+def _train(job_path: Path, mode: str, style: str = "quiet") -> RunFolder:
+    run = job_path.parent / "run"
+    overrides = [f"run={run.as_posix()}", "train.epochs=1", "train.samples_per_epoch=2"]
+    return train(job_path, overrides=overrides, device_name="cpu", mode=mode, reporter=Reporter(style))
+
+
+@pytest.fixture
+def fusing_run(job_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run whose plan fuses layers, as if a GPU had begun it."""
+    run = _train(job_path, "new")
+    plans = json.loads(run.plan.read_text())
+    plans["train"]["fuse"] = _FUSE
+    run.plan.write_text(json.dumps(plans))
+    monkeypatch.setattr(training, "_fit", lambda *_: Position())
+    return run
+
+
+def _said(out: str) -> list[str]:
+    events: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    return [each["text"] for each in events if each["event"] == "warning"]
+
+
+@pytest.mark.parametrize("builds", [True, False])
+def test_fused_layers_go_on_only_where_their_kernels_can_be_built(
+    job_path: Path,
+    fusing_run: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    builds: bool,
+) -> None:
+    monkeypatch.setattr(fused, "fusing", lambda _: builds)
+    _train(job_path, "resume", "json")
+    warned = [text for text in _said(capsys.readouterr().out) if "began with" in text]
+    assert json.loads(fusing_run.plan.read_text())["train"]["fuse"] == (_FUSE if builds else None)
+    if builds:
+        assert warned == []
+    else:
+        assert len(warned) == 1
+        assert "fuses layers, which Triton cannot build here" in warned[0]
+        assert "take longer and keep more" in warned[0]
+        assert "may round otherwise" in warned[0]
+
+
+def test_a_training_is_begun_gone_on_with_or_refused(job_path: Path, fusing_run: RunFolder) -> None:
+    job = load_job(
+        job_path, [f"run={fusing_run.path.as_posix()}", "train.epochs=1", "train.samples_per_epoch=2"]
+    )
+    assert resumes(fusing_run, job, "resume")
+    assert not resumes(fusing_run, job, "overwrite")
+    with pytest.raises(RunError, match="exists: found a training in it"):
+        resumes(fusing_run, job, "new")
+    empty = RunFolder(job_path.parent / "empty")
+    assert not resumes(empty, job, "new")
+    assert not resumes(empty, job, "resume")

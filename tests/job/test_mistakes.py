@@ -1,0 +1,109 @@
+"""Whatever stands in a job in place of a value, what is said of it is in words of our own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from outsize.errors import JobError
+from outsize.job.data import ClassSpec
+from outsize.job.load import check_job, check_limits
+from outsize.job.mistakes import in_short
+from outsize.job.whole import Job
+
+_GOOD = {"data": {"classes": [{"name": "a", "value": 0}, {"name": "b", "value": 1}]}}
+_ODD = (math.nan, -math.inf, -1, 10**12, 1.5, "so", [], ["so"], [[1]], {"so": 1}, {"so": {"so": "so"}}, True)
+
+
+def _sections(section: type[BaseModel], place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Go over all keys, those of sections in sections too."""
+    for name, field in section.model_fields.items():
+        yield (*place, name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _sections(field.annotation, (*place, name))
+
+
+_KEYS = [
+    *_sections(Job, ()),
+    ("train", "phases", "lr"),
+    ("train", "phases", "epochs"),
+    ("data", "classes", "value"),
+]
+
+
+def _with(place: tuple[str, ...], value: object) -> dict[str, Any]:
+    tree: Any = {
+        "train": {"phases": [{"name": "a"}]},
+        "data": {"classes": [dict(each) for each in _GOOD["data"]["classes"]]},
+    }
+    section = tree
+    for name in place[:-1]:
+        section = section.setdefault(name, {})
+        section = section[0] if isinstance(section, list) else section
+    section[place[-1]] = value
+    return dict(tree)
+
+
+@pytest.mark.parametrize("place", _KEYS, ids=".".join)
+def test_no_foreign_words_reach_a_person(place: tuple[str, ...]) -> None:
+    for value in _ODD:
+        try:
+            check_job(_with(place, value), "job.toml")
+        except JobError as error:
+            text = str(error)
+            assert "job.toml" in text
+            assert ": found " in text
+            assert ", needed " in text
+            assert "; " in text
+            assert "nput should be" not in text
+            assert "\n" not in text
+            assert "{" not in text.partition(", needed ")[2].replace("{stem}", "").replace("{name}", "")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (
+            ("train", "max_minutes"),
+            math.nan,
+            "'train.max_minutes' in job.toml: found nan, needed a number, neither infinite nor nan",
+        ),
+        (("train", "lr"), -1, "found -1, needed more than 0"),
+        (("train", "rare_share"), 2, "found 2, needed at most 1"),
+        (("train", "batch"), "two", "found 'two', needed a whole number"),
+        (("train", "optimizer"), "adam", "needed 'sgd' or 'adamw'; did you mean 'adamw'?"),
+        (("train", "augment"), "flip", "found 'flip', needed a list"),
+        (("limits",), 3, "found 3, needed a section of keys and values"),
+        (("data", "classes"), [], "needed at least 1 of them"),
+    ],
+)
+def test_the_need_is_named(place: tuple[str, ...], value: object, words: str) -> None:
+    with pytest.raises(JobError) as caught:
+        check_job(_with(place, value), "job.toml")
+    assert words in str(caught.value)
+
+
+def test_limits_without_a_job_are_named_as_those_of_one() -> None:
+    with pytest.raises(
+        JobError, match=r"unknown key 'limits.halo' in outsize.predict: .* did you mean 'halo_px'\?"
+    ):
+        check_limits({"halo": 3}, "outsize.predict")
+    with pytest.raises(
+        JobError, match=r"bad value for 'limits.tile_px' in outsize.predict: found 1, needed at least 8"
+    ):
+        check_limits({"tile_px": 1}, "outsize.predict")
+    with pytest.raises(JobError, match=r"outsize.predict: size not understood"):
+        check_limits({"gpu_memory": "16 apples"}, "outsize.predict")
+
+
+def test_a_mistake_in_short() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ClassSpec(name="a", value=999)
+    assert in_short(caught.value) == "value = 999 instead of at most 253"
+    with pytest.raises(ValidationError) as caught:
+        ClassSpec.model_validate({"value": 1})
+    assert in_short(caught.value) == "name missing"
