@@ -4,9 +4,10 @@
 
 A mosaic of the run's test pictures, which lie in NUCLEI/images if they no longer lie where the run found them, is
 searched at each size of tiles, each in a process of its own; and so is a scene of the same size with pictures in one
-corner only. All at the same time, each in a part of the device's memory. Counted are objects, those with a partner of
-IoU 0.5 at each other size, and the high-water mark of resident memory after a small scene was searched, and after the
-mosaic: what the nearly empty scene adds is due to the scene, what the full one adds beyond is due to objects.
+corner only, and at the largest tiles one of four times its area. All at the same time, each in a part of the device's
+memory. Counted are objects, those with a partner of IoU 0.5 at each other size, and the high-water mark of resident
+memory after a small scene was searched, and after the mosaic: what the nearly empty scene adds are buffers and the
+scene, what the full one adds beyond is due to objects; and four times the scene adds what a scene adds.
 """
 
 from __future__ import annotations
@@ -60,12 +61,14 @@ def main() -> None:
     start_s = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        scenes = {each: folder / f"{each}.tif" for each in ("small", "full", "sparse")}
+        scenes = {each: folder / f"{each}.tif" for each in ("small", "full", "sparse", "vast")}
         for each, sides in (("small", (CORNER_PX,) * 2), ("full", (options.side,) * 2)):
             draw(options, scenes[each], *sides)
         draw(options, scenes["sparse"], options.side, CORNER_PX)
+        draw(options, scenes["vast"], 2 * options.side, CORNER_PX)
         print(f"scenes in {time.perf_counter() - start_s:.1f} s", flush=True)
         works = [(kind, tile_px) for tile_px in options.tiles for kind in ("full", "sparse")]
+        works.append(("vast", max(options.tiles)))
 
         def work(each: tuple[str, int]) -> dict:
             kind, tile_px = each
@@ -102,7 +105,9 @@ def summary(
             "host_bytes_per_object": round(more / num_more) if num_more > 0 else None,
         }
     counts = [len(each) for each in found.values()]
+    vast, sparse = (told[kind, max(options.tiles)]["host_bytes"] for kind in ("vast", "sparse"))
     return {
+        "host_bytes_by_scene_of_four_times_the_area": vast - sparse,
         "side_px": options.side,
         "scene_bytes": 3 * options.side**2,
         "min_score": options.min_score,

@@ -86,16 +86,22 @@ def main() -> None:
         for number, name in enumerate(options.networks):
             until_s = start_s + options.limit * (number + 1) / len(options.networks)
             found.append(measure(networks[name], Path(folder) / name, options, until_s))
+            page = _tell(options, found, time.perf_counter() - start_s)  # now: time may run out in the next
             if options.device == "cuda":
                 torch.cuda.empty_cache()
-    about = _about(options, time.perf_counter() - start_s)
-    page = as_page(about, found)
     print(page)
+
+
+def _tell(options: argparse.Namespace, found: list[dict[str, Any]], took_s: float) -> str:
+    """Write what was measured so far, and return it as a page."""
+    about = _about(options, took_s)
+    page = as_page(about, found)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.with_suffix(".md").write_text(page)
         text = json.dumps({**about, "networks": found}, indent=1)
         options.out.with_suffix(".json").write_text(text + "\n")
+    return page
 
 
 def _options() -> argparse.Namespace:
@@ -111,6 +117,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pictures", type=int, default=None)
     parser.add_argument("--batch", type=int, default=None)
     parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--timed", type=int, default=None, help="steps of a turn from files that count")
     parser.add_argument("--rounds", type=int, default=None, help="turns of each, besides the first")
     parser.add_argument("--limit", type=float, default=165.0, help="seconds for all of it, more or less")
     options = parser.parse_args()
@@ -120,12 +127,12 @@ def _options() -> argparse.Namespace:
         ("batch", 8, 2),
         ("workers", 16, 2),
         ("rounds", 5, 2),
+        ("timed", 60, 4),
     ):
         if getattr(options, name) is None:
             setattr(options, name, tiny if small else full)
     # as many are made ahead as each worker makes two
     options.skipped = 4 if small else 10 * (-(-2 * options.workers // 10))
-    options.timed = 4 if small else 60
     return options
 
 

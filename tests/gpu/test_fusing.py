@@ -131,3 +131,91 @@ def test_a_convolution_of_halves(bf16: bool, most_bytes: int, monkeypatch: pytes
     for one, other in zip(ours, theirs, strict=True):
         assert one.dtype == other.dtype
         assert _far(one, other) < 5e-3  # TF32 and bfloat16, by other kernels
+
+
+def _apart(fused: bool, layer: nn.Module, x: Tensor, grad: Tensor) -> tuple[list[Tensor], float]:
+    """Return results and gradients of a layer, and how long both ways take in milliseconds."""
+    fuse = (
+        Fuse()
+        if not fused
+        else Fuse(columns=("",))
+        if isinstance(layer, nn.Conv2d)
+        else Fuse(enlargings=("",))
+    )
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with fused_layers(layer, fuse)():
+        for index in range(13):
+            if index == 3:
+                begin.record()
+            layer.zero_grad(set_to_none=True)
+            given = x.clone().requires_grad_()
+            made = layer(given)
+            made.backward(grad)
+        end.record()
+    torch.cuda.synchronize()
+    assert (type(made.grad_fn).__name__ in ("_FoldedBackward", "_EnlargedBackward")) == fused
+    found = [made.detach(), given.grad, *(each.grad for each in layer.parameters())]
+    return [each for each in found if each is not None], begin.elapsed_time(end) / 10
+
+
+def _compare(layer: nn.Module, x: Tensor, loose: float) -> None:
+    made = layer(x)
+    grad = torch.randn_like(made)
+    ours, ours_ms = _apart(True, layer, x, grad)
+    theirs, theirs_ms = _apart(False, layer, x, grad)
+    exact, _ = _apart(False, copy.deepcopy(layer).double(), x.double(), grad.double())
+    print(f"{layer} of {tuple(x.shape)}, {x.dtype}: {ours_ms:.2f} ms, torch's own {theirs_ms:.2f} ms")
+    for one, other, right in zip(ours, theirs, exact, strict=True):
+        assert one.dtype == other.dtype
+        ours_last, theirs_last = (
+            each.is_contiguous(memory_format=torch.channels_last) for each in (one, other)
+        )
+        assert ours_last or not theirs_last  # as rows and 1 x 1 are not
+        assert _far(one, right) < loose
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(8, 128, 64, 128), (2, 24, 48, 33)])
+def test_rows_far_apart(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(shape[1], shape[1], (3, 1), padding=(16, 0), dilation=(16, 16)).cuda().to(dtype)
+    x = torch.randn(shape, device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
+    _compare(conv.to(memory_format=torch.channels_last), x, 1e-2 if dtype is torch.bfloat16 else 2e-3)  # TF32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "scale"), [((8, 256, 45, 60), 4.0), ((2, 40, 33, 47), 2.6), ((4, 256, 1, 1), 50.0)]
+)
+def test_enlarging(shape: tuple[int, ...], scale: float, align_corners: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer = nn.Upsample(scale_factor=scale, mode="bilinear", align_corners=align_corners)
+    x = torch.randn(shape, device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
+    _compare(layer, x, 1e-2 if dtype is torch.bfloat16 else 3e-5)
+
+
+@pytest.mark.parametrize("layer", ["column", "enlarging"])
+def test_rows_and_enlarging_under_autocast(layer: str) -> None:
+    torch.manual_seed(0)
+    if layer == "column":
+        last: nn.Module = nn.Conv2d(64, 64, (3, 1), padding=(16, 0), dilation=(16, 16))
+    else:
+        last = nn.UpsamplingBilinear2d(scale_factor=4)
+    net = nn.Sequential(nn.Conv2d(8, 64, 3, padding=1), last).cuda().to(memory_format=torch.channels_last)
+    images = torch.randn(4, 8, 32, 40, device="cuda").contiguous(memory_format=torch.channels_last)
+
+    def run(fuse: Fuse) -> list[Tensor]:
+        net.zero_grad(set_to_none=True)
+        with fused_layers(net, fuse)():
+            with torch.autocast("cuda", torch.bfloat16):
+                made = net(images)
+            made.float().square().mean().backward()
+        return [made.detach(), *(each.grad for each in net.parameters() if each.grad is not None)]
+
+    fuse = Fuse(columns=("1",)) if layer == "column" else Fuse(enlargings=("1",))
+    ours, again, theirs = run(fuse), run(fuse), run(Fuse())
+    for one, two, other in zip(ours, again, theirs, strict=True):
+        assert one.dtype == two.dtype == other.dtype
+        assert _far(one, other) < 1e-2
+    assert torch.equal(ours[0], again[0])

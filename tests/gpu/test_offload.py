@@ -99,6 +99,20 @@ def _train(model: nn.Module, plan: Plan, *, bf16: bool) -> tuple[Outcome, int, i
     return Outcome(losses, gradients, weights), held_bytes, peak_bytes
 
 
+def _nudged(model: nn.Module, *, bf16: bool) -> nn.Module:
+    """Return a copy whose first weights differ in the last digit.
+
+    At the bottleneck a norm has 32 numbers to go by, so that rounding grows: 1e-7 of the weights becomes a fifth of the
+    gradients by the third step, on a CPU too. A step by other kernels can be no nearer to the plain one than this.
+    """
+    twin = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        first = next(each for each in twin.parameters() if each.ndim == 4)
+        first *= 1 + (1e-3 if bf16 else 1e-7) * torch.randn(first.shape, generator=generator).to(first.device)
+    return twin
+
+
 @pytest.mark.parametrize("recompute", [False, True], ids=["", "recompute"])
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bf16"])
 def test_the_same_training_in_less_memory(bf16: bool, recompute: bool) -> None:
@@ -114,7 +128,7 @@ def test_the_same_training_in_less_memory(bf16: bool, recompute: bool) -> None:
 
         plan = replace(plan, recompute=Recompute(tuple(sorted(recomputable(twin, forward)))))
         del twin
-    again = _train(copy.deepcopy(plain), PLAIN, bf16=bf16)[0]
+    again = _train(_nudged(plain, bf16=bf16), PLAIN, bf16=bf16)[0]
     torch.cuda.empty_cache()
     expected, plain_held_bytes, plain_peak_bytes = _train(plain, PLAIN, bf16=bf16)
     plain.to("cpu")
@@ -123,13 +137,13 @@ def test_the_same_training_in_less_memory(bf16: bool, recompute: bool) -> None:
     offload(model, plan.offload, DEVICE, bf16=bf16)  # type: ignore[arg-type]
     ours, held_bytes, peak_bytes = _train(model, plan, bf16=bf16)
     difference, unsure = apart(ours, expected), apart(again, expected)
-    print(f"\n{difference}; two plain trainings {unsure}")
+    print(f"\n{difference}; a plain one nudged {unsure}")
     print(f"between steps {held_bytes / MIB:.0f} MiB, plain {plain_held_bytes / MIB:.0f} MiB")
     print(
         f"peak {peak_bytes / MIB:.0f} MiB, predicted {predicted_bytes / MIB:.0f}, plain {plain_peak_bytes / MIB:.0f}"
     )
-    # at the bottleneck a norm has 32 numbers to go by: what rounding does to them, three steps make large
-    assert difference.largest < max(5e-2 if bf16 else 2e-3, 2 * unsure.largest)
+    assert difference.loss < (1e-2 if bf16 else 1e-5)
+    assert difference.largest < max(5e-2 if bf16 else 2e-3, 3 * unsure.largest)
     weights = [each for each in model.parameters() if isinstance(each, DTensor)]
     assert weights
     assert all(each.device.type == "cpu" and each.to_local().is_pinned() for each in weights)

@@ -79,11 +79,27 @@ def test_outlines_are_drawn_and_what_is_inside_stays(tmp_path: Path) -> None:
     assert painted[10, 5].tolist() == [255, 0, 0]
     assert painted[15, 10].tolist() == [0, 0, 0]
     info = write_scene(tmp_path / "a.tif", plain[..., 0])
-    draw_objects(tmp_path / "a.png", info, [[_block(10)], []], [(255, 0, 0)])
+    draw_objects(tmp_path / "a.png", info, {"1 labelled": [_block(10)], "0 found": []}, [(255, 0, 0)])
     from PIL import Image
 
     with Image.open(tmp_path / "a.png") as image:
-        assert image.size == (208, 100)
+        assert image.size == (208, 140)
+        assert np.asarray(image)[:40, :100].min() < 128  # the title
+
+
+def test_a_large_scene_is_drawn_where_its_objects_are_and_lines_are_wide_enough(tmp_path: Path) -> None:
+    info = write_scene(tmp_path / "a.tif", np.zeros((2000, 2400), np.uint8))
+    inside = Object(0, Window(1900, 2200, 60, 80), np.ones((60, 80), np.bool_))
+    draw_objects(tmp_path / "a.png", info, {"1 found": [inside]}, [(255, 0, 0)])
+    from PIL import Image
+
+    with Image.open(tmp_path / "a.png") as image:
+        seen = np.asarray(image)[40:]
+    assert seen.shape == (1536, 1536, 3)
+    red = (seen == [255, 0, 0]).all(axis=2)
+    row, col = 1900 - (2000 - 1536), 2200 - (2400 - 1536)  # as far as the scene goes
+    assert red[row : row + 3, col : col + 80].all()
+    assert not red[row + 30, col + 40]
 
 
 def _block(row: int) -> Object:

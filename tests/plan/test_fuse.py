@@ -40,5 +40,14 @@ def test_a_norm_and_its_relu(
 
 
 def test_only_layers_that_can_be() -> None:
-    facts = _facts(NORM, ("max_pool2d_with_indices", "pool", (1,), (2, 3)), ("cat", "merge", (1, 2), (4,)))
-    assert find_fusible(facts, {"pool", "merge"}, set()) == Fuse(pools=("pool",), joins=("merge",))
+    facts = _facts(
+        NORM,
+        ("max_pool2d_with_indices", "pool", (1,), (2, 3)),
+        ("cat", "merge", (1, 2), (4,)),
+        ("convolution", "merge", (4,), (5,)),
+        ("convolution", "tall", (5,), (6,)),
+        ("convolution", "square", (6,), (7,)),
+        ("upsample_bilinear2d", "up", (7,), (8,)),
+    )
+    found = find_fusible(facts, {"pool", "merge", "tall", "up"}, set())
+    assert found == Fuse(pools=("pool",), joins=("merge",), columns=("tall",), enlargings=("up",))

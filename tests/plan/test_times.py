@@ -57,6 +57,12 @@ def test_arithmetic_takes_a_share_of_the_peak_of_its_precision() -> None:
     assert back_s == pytest.approx(1 / (989 * BACKWARD["bf16"]) + 4 * KERNEL_S, rel=1e-3)
 
 
+def test_products_of_float32_are_not_rounded_to_tf32() -> None:
+    conv, product = (_op(kind, flops=10**12, moved_bytes=1) for kind in ("convolution", "bmm"))
+    assert op_seconds(product, _H200, tf32=True) == op_seconds(product, _H200, tf32=False)
+    assert op_seconds(product, _H200, tf32=True) > 5 * op_seconds(conv, _H200, tf32=True)
+
+
 def test_memory_is_gone_over_as_often_as_the_kind_needs() -> None:
     once_s = 1e-3 / MEMORY
     assert op_seconds(_op("relu_"), _H200, tf32=True) == pytest.approx(once_s + KERNEL_S)

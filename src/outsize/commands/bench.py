@@ -137,8 +137,9 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
 
 
 def _without_limit(job: Job, where: Situation) -> Job:
-    """Return the job without its limit for the device: budgets take its place."""
-    return job.model_copy(update={"limits": job.limits.model_copy(update={_limit_key(where): None})})
+    """Return the job without its limit for the device, in whose place are budgets, and without a trial of a graph."""
+    limits = job.limits.model_copy(update={_limit_key(where): None})
+    return job.model_copy(update={"limits": limits, "train": job.train.model_copy(update={"graph": False})})
 
 
 def _limit_key(where: Situation) -> str:

@@ -83,7 +83,7 @@ def _tried(
     assert device is not None
     # compiled blocks fuse their layers themselves, and cross-entropy lies outside of them
     fuse = None if where.fuse is None else Fuse()
-    step = real_step(job, model, shape, device, bf16=where.bf16, compiled=setting, fuse=fuse)
+    step = real_step(job, model, shape, device, bf16=where.bf16, compile=setting, fuse=fuse)
     seconds = _seconds(step, device)
     num_px = shape[0] * shape[2] * shape[3]
     saved = compiled_saved_bytes(step.run, step.model, setting.paths, num_px=num_px)

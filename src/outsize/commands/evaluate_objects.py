@@ -127,7 +127,8 @@ def _draw(run: RunFolder, job: Job, subject: Subject, picture: Pictured) -> None
     colours = [each.colour for each in job.data.classes]
     truth = [each for each in picture.truth if each.class_id >= 0]
     found = [each for each in picture.found if each.score >= job.predict.objects.min_score]
-    draw_objects(run.picture, subject.scene.image, [truth, found], colours, bands=job.data.bands)
+    panels = {f"{subject.name}: {len(truth)} labelled": truth, f"{len(found)} found": found}
+    draw_objects(run.picture, subject.scene.image, panels, colours, bands=job.data.bands)
 
 
 def _say(result: dict[str, Any], split: str, run: RunFolder, reporter: Reporter) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from outsize.commands.check import say_set_aside
 from outsize.commands.origin import origin
 from outsize.commands.planning import Situation, facts_on, make_plans, situation_here, taught
+from outsize.commands.recording import recorded_where_faster
 from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan
@@ -95,6 +96,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
         band_order(bands, scene.image)  # refuses other bands
     largest_px = max(image.height for image in images), max(image.width for image in images)
     facts, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
+    train_plan = recorded_where_faster(job, model, len(bands), train_plan, predict_plan, where, reporter)
     return Planned(where, splits, tuple(bands), model, train_plan, predict_plan, facts, init)
 
 

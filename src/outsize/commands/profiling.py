@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outsize.job import Job
 from outsize.plan.step import StepFacts
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.commands.planning import Situation
-    from outsize.plan.plan import Compile, Fuse
     from outsize.plan.times import Learnt
 
 _LEAST_SIDE_PX = 64
@@ -134,10 +134,10 @@ def real_step(
     device: torch.device,
     *,
     bf16: bool,
-    compiled: Compile | None = None,
-    fuse: Fuse | None = None,
+    tell: Callable[[str], object] = warnings.warn,
+    **settings: Any,
 ) -> RealStep:
-    """Return a training step on a copy of the model and made-up pixels, plain or compiled, as training would run it."""
+    """Return a training step on a copy of the model and made-up pixels, run as a plan with these settings has it."""
     import torch
 
     from outsize.data.batch import Batch
@@ -162,8 +162,7 @@ def real_step(
     twin = to_device(copy.deepcopy(model), device).train()
     terms = task.make_loss_terms(section.loss, statistics, None)
     plan = Plan("train", num_samples, limit_bytes=1, peak_bytes=1, exact=True, why=())
-    plan = replace(plan, compile=compiled, fuse=fuse)
-    step = compose(twin, terms, plan, bf16=bf16)
+    step = compose(twin, terms, replace(plan, **settings), bf16=bf16, tell=tell)
     optimizer = make_optimizer(
         twin, section.optimizer, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay
     )

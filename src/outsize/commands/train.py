@@ -14,6 +14,7 @@ from outsize.commands.lessons import Lessons, batch_maker, open_feed, open_lesso
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
 from outsize.commands.resuming import begin, plan_to_go_on_with, resumes
+from outsize.commands.taken import memory_taken
 from outsize.commands.validating import log_and_say, validate
 from outsize.errors import RunError, explain
 from outsize.job import Job, load_job
@@ -123,12 +124,14 @@ def _fit(
     seen = Seen([each.name for each in prepared.card.classes])
     make = batch_maker(job, prepared, lessons, recipe)
     feed = open_feed(job, prepared, make, seen, recipe, reporter)
+    taken = memory_taken(prepared.device, prepared.train_plan, reporter)
     num_steps = recipe.num_epochs * recipe.steps_per_epoch
     with closing(feed), reporter.bar("train", num_steps, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
             batches=feed.batches,
             validate=lambda model: {
+                **taken(),  # before a validation, which takes memory of its own
                 **validate(job.task, prepared, model),
                 "mix": seen.as_dict(),
                 **what_moved(meter, reporter),

@@ -27,7 +27,7 @@ class Batch:
     images: Tensor  # sample, band, row, column; raw values
     valid: Tensor  # sample, row, column
     labels: Tensor  # sample, row, column; uint8
-    totals: Mapping[str, float]
+    totals: Mapping[str, float | Tensor]  # tensors where a step is recorded
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # made of these: sample, row, column; bytes
     objects: tuple[tuple[Object, ...], ...] = ()  # of each sample; (): the task knows none
     keys: tuple[int, ...] = ()  # of each sample: what is drawn for it depends on this alone; (): 0 for all

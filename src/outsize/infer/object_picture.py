@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,30 @@ from outsize.tasks.draw import GAP_PX, Colour, stretch
 from outsize.tiles.window import Window, middle_window
 
 SIDE_PX = 1536  # of the part of a large scene that is shown
+_LINE_PX = 512  # of a picture's side to one of a line's width
+_DARK: Colour = (0, 0, 0)  # inside of a wide line: it is seen on roofs of its own colour too
+_TITLE_PX = 40  # height of a title
 
 
 def draw_objects(
     path: Path,
     info: SceneInfo,
-    objects: Sequence[Sequence[Object]],
+    objects: Mapping[str, Sequence[Object]],
     colours: Sequence[Colour],
     *,
     bands: Sequence[str] = (),
-    window: Window | None = None,
 ) -> None:
-    """Write a PNG of the middle of a scene, once for each list of objects: found, or true and found side by side."""
+    """Write a PNG of a scene, or of a part around its objects, once for each list of them under its title."""
     from PIL import Image
 
-    place = window or middle_window(info.height, info.width, SIDE_PX)
+    place = _place([each for listed in objects.values() for each in listed], info.height, info.width)
     with SceneReader(info) as reader:
         raster = reader.read(place)
     seen = np.round(stretch(raster.pixels, raster.valid, bands or info.band_names) * 255).astype(np.uint8)
     panels: list[NDArray[Any]] = []
-    for each in objects:
-        panels += [
-            outlined(seen, crop(each, place), colours),
-            np.full((place.height, GAP_PX, 3), 255, np.uint8),
-        ]
+    for title, listed in objects.items():
+        shown = outlined(seen, crop(listed, place), colours)
+        panels += [_titled(shown, title), np.full((place.height + _TITLE_PX, GAP_PX, 3), 255, np.uint8)]
     with write_beside(path) as temporary:
         Image.fromarray(np.concatenate(panels[:-1], axis=1)).save(temporary, format="png", compress_level=3)
 
@@ -51,8 +51,37 @@ def outlined(
     from scipy import ndimage
 
     painted = picture.copy()
+    width_px = max(1, round(min(picture.shape[:2]) / _LINE_PX))
     for each in objects:
         # the border of the picture ends an object there too
-        border = each.mask & ~ndimage.binary_erosion(each.mask)
-        painted[each.window.slices][border] = colours[each.class_id]
+        inner = ndimage.binary_erosion(each.mask, iterations=width_px)
+        seen = painted[each.window.slices]
+        if width_px > 1:
+            seen[inner & ~ndimage.binary_erosion(inner)] = _DARK
+        seen[each.mask & ~inner] = colours[each.class_id]
     return painted
+
+
+def _place(objects: Sequence[Object], height: int, width: int) -> Window:
+    """Return the part of a scene that is shown: around the middle of its objects."""
+    place = middle_window(height, width, SIDE_PX)
+    if not objects:
+        return place
+    windows = [each.window for each in objects]
+    rows = [min(each.row for each in windows), max(each.row + each.height for each in windows)]
+    cols = [min(each.col for each in windows), max(each.col + each.width for each in windows)]
+    row = min(max(0, (sum(rows) - place.height) // 2), height - place.height)
+    col = min(max(0, (sum(cols) - place.width) // 2), width - place.width)
+    return Window(row, col, place.height, place.width)
+
+
+def _titled(picture: NDArray[np.uint8], title: str) -> NDArray[np.uint8]:
+    """Put a line of text above a picture."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    page = Image.new("RGB", (picture.shape[1], picture.shape[0] + _TITLE_PX), "white")
+    page.paste(Image.fromarray(picture), (0, _TITLE_PX))
+    size_px = min(_TITLE_PX * 0.6, 1.6 * picture.shape[1] / max(1, len(title)))
+    font = ImageFont.load_default(size=max(8.0, size_px))
+    ImageDraw.Draw(page).text((4, _TITLE_PX / 2), title, fill="black", font=font, anchor="lm")
+    return np.asarray(page)

@@ -130,7 +130,7 @@ def write_products(
         write_ids(products.ids, objects, info)
     if section.picture:
         colours = [each.colour for each in card.classes]
-        draw_objects(products.picture, info, [objects], colours, bands=card.bands)
+        draw_objects(products.picture, info, {f"{len(objects)} found": objects}, colours, bands=card.bands)
     return layers
 
 

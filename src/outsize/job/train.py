@@ -62,6 +62,10 @@ class TrainSection(Section):
     fuse: bool = Field(
         True, description="on a GPU, batch norm and ReLU as one operation: faster, last digits may differ"
     )
+    graph: bool = Field(
+        True,
+        description="on a GPU, record a step as one CUDA graph where calling its kernels takes longer than they do",
+    )
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
     max_minutes: float | None = Field(
         None,

@@ -53,7 +53,7 @@ def _convolution(args: tuple[Any, ...], result: Any) -> int:
     return 2 * int(images.shape[0]) * int(pixels) * int(weight.numel())
 
 
-def _joined_convolution(args: tuple[Any, ...], result: Any) -> int:
+def _fused_convolution(args: tuple[Any, ...], result: Any) -> int:
     """input, weight, bias and its window."""
     return 2 * int(args[0].shape[0]) * int(math.prod(result.shape[2:])) * int(args[1].numel())
 
@@ -91,6 +91,7 @@ def _attention_backward(args: tuple[Any, ...], _: Any) -> int:
 _COUNTS: dict[str, Count] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    "fused_joined_convolution": _joined_convolution,
+    "fused_joined_convolution": _fused_convolution,
+    "fused_folded_convolution": _fused_convolution,
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv"), _product),
 }

@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
+from outsize.models.resized import Resized
 from outsize.models.wider_resnet import WiderResNet38
 
 _DILATIONS = (12, 24, 36)
@@ -64,6 +64,7 @@ class GSCNN(nn.Module):
             *_normed(inner, inner, 3),
             nn.Conv2d(inner, num_classes, 1, bias=False),
         )
+        self.resize_deep, self.resize_logits = Resized(align_corners=True), Resized(align_corners=False)
         for module in (*self.head, self.squeeze, self.low):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
@@ -78,8 +79,8 @@ class GSCNN(nn.Module):
         shown = torch.sigmoid(self.fuse(torch.cat((torch.sigmoid(at_edges), lines), dim=1)))
         deep = self.squeeze(self.pyramid(features["mod7"], shown))
         low = self.low(features["mod2"])
-        logits = self.head(torch.cat((low, _resized(deep, low.shape[-2:])), dim=1))
-        logits = F.interpolate(logits, size=size, mode="bilinear", align_corners=False)
+        logits = self.head(torch.cat((low, self.resize_deep(deep, low.shape[-2:])), dim=1))
+        logits = self.resize_logits(logits, size)
         return Shapes(logits, at_edges) if edges else logits
 
 
@@ -99,6 +100,7 @@ class _ShapeStream(nn.Module):
         self.narrow = nn.ModuleList(nn.Conv2d(before, after, 1) for before, after in pairwise(widths))
         self.gates = nn.ModuleList(_Gate(each) for each in widths[1:])
         self.edge = nn.Conv2d(widths[-1], 1, 1, bias=False)
+        self.resize = Resized(align_corners=True)
 
     def forward(self, features: dict[str, Tensor]) -> Tensor:
         x = features["mod1"]
@@ -106,7 +108,7 @@ class _ShapeStream(nn.Module):
         for (name, side), block, narrow, gate in zip(
             self.sides.items(), self.blocks, self.narrow, self.gates, strict=True
         ):
-            opened = _resized(side(features[name]), size)
+            opened = self.resize(side(features[name]), size)
             x = gate(narrow(block(x)), opened)
         return cast(Tensor, self.edge(x))
 
@@ -161,10 +163,11 @@ class _Pyramid(nn.Module):
         self.branches.extend(
             nn.Sequential(*_normed(inward, outward, 3, dilation=dilation)) for dilation in _DILATIONS
         )
+        self.resize = Resized(align_corners=True)
 
     def forward(self, x: Tensor, shapes: Tensor) -> Tensor:
         size = x.shape[-2:]
-        parts = [_resized(self.pooled(x), size), self.shapes(_resized(shapes, size))]
+        parts = [self.resize(self.pooled(x), size), self.shapes(self.resize(shapes, size))]
         return torch.cat([*parts, *(branch(x) for branch in self.branches)], dim=1)
 
 
@@ -172,10 +175,6 @@ def _normed(inward: int, outward: int, kernel: int, *, dilation: int = 1) -> lis
     padding = dilation if kernel == 3 else 0
     conv = nn.Conv2d(inward, outward, kernel, padding=padding, dilation=dilation, bias=False)
     return [conv, nn.BatchNorm2d(outward), nn.ReLU(inplace=True)]
-
-
-def _resized(x: Tensor, size: tuple[int, ...]) -> Tensor:
-    return F.interpolate(x, size=size, mode="bilinear", align_corners=True)
 
 
 def _refuse_one(pyramid: _Pyramid, images: Tensor) -> None:

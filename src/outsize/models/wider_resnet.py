@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple, cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
+from outsize.models.resized import Resized
 
 
 class _Stage(NamedTuple):
@@ -57,13 +57,14 @@ class WiderResNet38(nn.Module):
             self.add_module(stage.name, _blocks(stage, inward, width))
             inward = stage.channels[-1] * width
         self.head = nn.Conv2d(inward, num_classes, 1)
+        self.resize = Resized(align_corners=False)
         _initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits of the same height and width as `images`."""
         features = self.features(images, ("mod7",))["mod7"]
         logits = self.head(features)
-        return F.interpolate(logits, size=images.shape[-2:], mode="bilinear", align_corners=False)
+        return cast(Tensor, self.resize(logits, images.shape[-2:]))
 
     def features(self, images: Tensor, names: Collection[str] = STAGES) -> dict[str, Tensor]:
         """Return what the named stages make of pictures; the others are let go as soon as they are used."""

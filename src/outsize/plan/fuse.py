@@ -1,4 +1,4 @@
-"""Which layers of a step are run by kernels of our own: batch norm with the ReLU behind it, max pooling, joins."""
+"""Which layers of a step are run in another way than torch's: norms with the ReLU behind them, pooling and others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _NORMS = {"native_batch_norm", "cudnn_batch_norm"}
 _RELUS = {"relu", "relu_"}
 _POOLS = {"max_pool2d_with_indices"}
 _JOINS = {"cat"}
+_COLUMNS = {"convolution"}
+_ENLARGINGS = {"upsample_bilinear2d"}
 
 
 def find_fusible(facts: StepFacts, layers: Collection[str], relus: Collection[str]) -> Fuse:
@@ -29,12 +31,14 @@ def find_fusible(facts: StepFacts, layers: Collection[str], relus: Collection[st
         if op.kind in _NORMS and op.module in layers:
             others = [each for each in touching[op.outputs[0]] if each.index > op.index]
             followed[op.module] = followed.get(op.module, True) and _is_for_relu(others, relus)
-    pools, joins = (
+    pools, joins, columns, enlargings = (
         tuple(dict.fromkeys(op.module for op in forward if op.kind in kinds and op.module in layers))
-        for kinds in (_POOLS, _JOINS)
+        for kinds in (_POOLS, _JOINS, _COLUMNS, _ENLARGINGS)
     )
     with_relu = tuple(path for path, is_for_relu in followed.items() if is_for_relu)
-    return Fuse(with_relu, tuple(path for path in followed if path not in with_relu), pools, joins)
+    norms = tuple(path for path in followed if path not in with_relu)
+    columns = tuple(path for path in columns if path not in joins)  # which convolve, too
+    return Fuse(with_relu, norms, pools, joins, columns, enlargings)
 
 
 def _is_for_relu(others: list[StepOp], relus: Collection[str]) -> bool:

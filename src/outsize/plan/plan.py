@@ -81,12 +81,14 @@ class Compile:
 
 @dataclass(frozen=True)
 class Fuse:
-    """Layers that are run by kernels of our own, each as one operation; by the paths of their modules."""
+    """Layers that are run in another way than torch's, most by kernels of our own; by the paths of their modules."""
 
     norms_with_relu: tuple[str, ...] = ()  # batch norms, and the ReLU behind them at once
     norms: tuple[str, ...] = ()  # batch norms alone
     pools: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()  # convolutions of two tensors side by side, whose gradients are found apart
+    columns: tuple[str, ...] = ()  # convolutions of rows far apart, which are run on folded pictures
+    enlargings: tuple[str, ...] = ()  # bilinear ones, whose way back is two matrix products
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,9 @@ class Plan:
     compile: Compile | None = None
     fuse: Fuse | None = None
     offload: Offload | None = None
+    graph: bool = (
+        False  # recorded once as a CUDA graph and replayed: one call of the host in place of thousands
+    )
     step_s: float | None = None  # predicted, for one batch
 
     def plain(self) -> Plan:
@@ -133,7 +138,7 @@ class Plan:
         same = ("step_s", "fuse")
         strategies = [each.name for each in fields(self) if each.default is None and each.name not in same]
         nothing: dict[str, Any] = dict.fromkeys(strategies)
-        return replace(self, **nothing)
+        return replace(self, graph=False, **nothing)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

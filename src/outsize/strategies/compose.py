@@ -14,6 +14,7 @@ from outsize.strategies import fused
 from outsize.strategies.across import refuse_norms_across
 from outsize.strategies.compiled import compiled
 from outsize.strategies.fusing import fused_layers
+from outsize.strategies.graphed import graphed
 from outsize.strategies.micro import micro_batched
 from outsize.strategies.recompute import Tell, saving
 from outsize.strategies.step import Forward, LossTerms, Step, Terms
@@ -37,7 +38,7 @@ def compose(
     A `meter` reads what is moved to host memory.
 
     From the layers outward: weights on the host (in place, for good), stages, compile, replicas, run the stages,
-    saved-tensor hooks, fused layers (both ways of a step run in them), tiles, micro-batches.
+    saved-tensor hooks, fused layers (both ways of a step run in them), a CUDA graph, tiles, micro-batches.
     Each is one line here and a no-op where the plan has no setting for it. Gradients are summed, never averaged.
     """
     if plan.offload is not None:
@@ -47,6 +48,7 @@ def compose(
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
     step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
+    step = graphed(step, model, tell) if plan.graph else step
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
     step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
     return refuse_norms_across(step, model, plan) if plan.exact else step

@@ -1,4 +1,4 @@
-"""Runs batch norm with the ReLU behind it, max pooling, joins and cross-entropy by kernels of our own in training."""
+"""Runs layers in another way than torch's in training: norms with their ReLU, pools, joins, cross-entropy and more."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from outsize.losses.cross_entropy import summed_by
+from outsize.models.resized import Resized
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.fuse import find_fusible
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
 from outsize.strategies.batch_norm import FusedNorm
 from outsize.strategies.cross_entropy import summed
+from outsize.strategies.enlarged import Scales, back_by_products, pays
 from outsize.strategies.find import find_module
+from outsize.strategies.folded import can_fold, folded_convolution, folds
 from outsize.strategies.fused_layer import suits
 from outsize.strategies.joined import Window, joined_convolution
 from outsize.strategies.max_pool import FusedPool, can_pool
@@ -38,6 +41,8 @@ def fused_layers(model: nn.Module, fuse: Fuse) -> Callable[[], AbstractContextMa
             (fuse.norms, _norm),
             (fuse.pools, _pool),
             (fuse.joins, _join),
+            (fuse.columns, _column),
+            (fuse.enlargings, _enlarge),
         )
         for path in paths
     ]
@@ -97,16 +102,41 @@ def _pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
 def _join(module: JoinedConv2d, skip: Tensor, up: Tensor) -> Tensor:
     if not suits(skip) or not suits(up) or skip.dtype != up.dtype or not torch.is_grad_enabled():
         return type(module).forward(module, skip, up)
-    kind = skip.device.type
-    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != skip.dtype:
+    cast_weights = _as_autocast_does(module, skip)
+    if cast_weights is None:
         return type(module).forward(module, skip, up)  # which casts both at once
     window = Window(
         *(cast(tuple[int, int], each) for each in (module.stride, module.padding, module.dilation))
     )
-    # as autocast would cast them
-    weight, bias = (None if each is None else each.to(skip.dtype) for each in (module.weight, module.bias))
-    assert weight is not None
-    return joined_convolution(skip, up, weight, bias, window)
+    return joined_convolution(skip, up, *cast_weights, window)
+
+
+def _column(module: nn.Conv2d, x: Tensor) -> Tensor:
+    cast_weights = _as_autocast_does(module, x) if suits(x) and folds(module, x) else None
+    if cast_weights is None:
+        return type(module).forward(module, x)
+    dilation = module.dilation[0]
+    return folded_convolution(x, *cast_weights, cast(int, module.padding[0]) // dilation, dilation)
+
+
+def _as_autocast_does(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
+    """Return weight and bias in the type that autocast would give them; None where x has another."""
+    kind = x.device.type
+    wanted = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else module.weight.dtype
+    if wanted != x.dtype:
+        return None
+    return module.weight.to(x.dtype), None if module.bias is None else module.bias.to(x.dtype)
+
+
+def _enlarge(module: nn.Upsample | Resized, x: Tensor, *size: Any) -> Tensor:
+    made: Tensor = type(module).forward(module, x, *size)  # type: ignore[arg-type]
+    if not suits(x) or not made.requires_grad or not pays(x, made):
+        return made
+    scales: Scales = (None, None)
+    if isinstance(module, nn.Upsample) and not module.recompute_scale_factor:
+        given: Any = module.scale_factor
+        scales = given if isinstance(given, tuple) else (given, given)
+    return back_by_products(x, made, scales, align_corners=bool(module.align_corners))
 
 
 def fusible(model: nn.Module, facts: StepFacts) -> Fuse:
@@ -126,6 +156,11 @@ def can_be_fused(module: nn.Module) -> bool:
     if type(module) is nn.MaxPool2d:
         plain = module.dilation == 1 and not module.ceil_mode and not module.return_indices
         return plain and can_pool(module.kernel_size, module.stride, module.padding)
+    if type(module) is nn.Conv2d:
+        return can_fold(module)
+    if isinstance(module, nn.Upsample | Resized):
+        known = type(module) in (nn.Upsample, nn.UpsamplingBilinear2d, Resized)
+        return known and getattr(module, "mode", "bilinear") == "bilinear"
     if type(module) is not nn.BatchNorm2d:
         return False
     has_rows = module.affine and module.running_mean is not None

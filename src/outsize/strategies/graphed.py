@@ -1,0 +1,105 @@
+"""Runs a step as one CUDA graph: its kernels are called one by one a few times, then recorded, then replayed at once.
+
+    steps 1 to 3    as they are: libraries are loaded, kernels chosen and built
+    step 4          recorded, which computes nothing, and replayed
+    step 5, ...     batch -> memory of the recording | replayed | its gradients -> .grad, its terms copied
+
+For steps of so many short kernels that the host cannot call them as fast as they run. What is recorded are the same
+kernels, so the answer is the same. A recording keeps the memory of its step for good. Batches of another shape,
+another output of the model or other parameters to train are recorded anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from outsize.data.batch import Batch
+from outsize.strategies.step import Step, Terms
+
+NUM_PLAIN = 3  # steps before one is recorded
+_MOST = 4  # recordings: each keeps its memory, and what changes all the time is not worth any
+
+
+def graphed(step: Step, model: nn.Module, tell: Callable[[str], object]) -> Step:
+    """Return the step that is recorded once and replayed; where it cannot be recorded it will `tell` and go on."""
+    recordings: dict[Hashable, _Recording] = {}
+    seen: dict[Hashable, int] = {}
+    failed = False
+
+    def run(batch: Batch, *, last: bool) -> Terms:
+        nonlocal failed
+        kind = _kind(model, batch)
+        if kind in recordings:
+            return recordings[kind].replay(batch)
+        seen[kind] = seen.get(kind, 0) + 1
+        if failed or seen[kind] <= NUM_PLAIN or len(recordings) == _MOST or _has_gradients(model):
+            return step(batch, last=last)
+        try:
+            recordings[kind] = _record(step, model, batch)
+        except RuntimeError as error:  # an operation that waits for the GPU, or no memory for one more copy
+            failed = True
+            model.zero_grad(set_to_none=True)
+            reason = str(error).partition("\n")[0]
+            tell(
+                f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}"
+            )
+            return step(batch, last=last)
+        return recordings[kind].replay(batch)
+
+    return run
+
+
+@dataclass(frozen=True)
+class _Recording:
+    graph: torch.cuda.CUDAGraph
+    batch: Batch  # what it reads; its totals are in `totals`
+    totals: Tensor
+    terms: Terms  # what it writes
+    gradients: tuple[tuple[nn.Parameter, Tensor], ...]
+
+    def replay(self, batch: Batch) -> Terms:
+        for mine, given in zip(_tensors(self.batch), _tensors(batch), strict=True):
+            mine.copy_(given, non_blocking=True)
+        self.totals.copy_(_listed(batch.totals), non_blocking=True)
+        self.graph.replay()
+        for parameter, gradient in self.gradients:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        return {name: value.clone() for name, value in self.terms.items()}
+
+
+def _record(step: Step, model: nn.Module, batch: Batch) -> _Recording:
+    mine = batch.each(torch.clone)
+    totals = _listed(batch.totals).to(batch.images.device)
+    # tensors in place of numbers, which would be part of the recording
+    counts = {name: totals[place] for place, name in enumerate(batch.totals)}
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        terms = step(replace(mine, totals=counts), last=True)
+    gradients = tuple((each, each.grad) for each in model.parameters() if each.grad is not None)
+    model.zero_grad(set_to_none=True)
+    return _Recording(graph, mine, totals, terms, gradients)
+
+
+def _kind(model: nn.Module, batch: Batch) -> Hashable:
+    """Return what steps that can be replayed by the same recording have in common."""
+    shapes = tuple((each.shape, each.dtype) for each in _tensors(batch))
+    trained = tuple(each.requires_grad for each in model.parameters())
+    modes = tuple(each.training for each in model.modules())
+    return shapes, tuple(batch.totals), trained, modes, getattr(model, "output", None)
+
+
+def _has_gradients(model: nn.Module) -> bool:
+    return any(each.grad is not None for each in model.parameters())
+
+
+def _tensors(batch: Batch) -> Iterator[Tensor]:
+    yield from (batch.images, batch.valid, batch.labels, *batch.maps.values())
+
+
+def _listed(totals: Mapping[str, float | Tensor]) -> Tensor:
+    values = torch.tensor([float(each) for each in totals.values()], dtype=torch.float32)
+    return values.pin_memory() if torch.cuda.is_available() else values

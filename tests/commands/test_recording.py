@@ -1,0 +1,75 @@
+"""When a step is recorded as one CUDA graph: where that is faster, and its memory can be spared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from outsize.commands import recording
+from outsize.commands.planning import situation_named
+from outsize.commands.recording import Recorded, recorded_where_faster
+from outsize.job import Job, load_job
+from outsize.plan.plan import Plan, Recompute
+from outsize.progress import Reporter
+
+GIB = 2**30
+TRAIN = Plan("train", 2, limit_bytes=16 * GIB, peak_bytes=4 * GIB, exact=True, why=("it fits",), step_s=0.05)
+PREDICT = replace(TRAIN, purpose="predict", peak_bytes=2 * GIB)
+FASTER = Recorded(called_s=0.06, replayed_s=0.03, peak_bytes=5 * GIB)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    path = tmp_path / "job.toml"
+    text = '[data]\nimages = ["a.tif"]\nlabels = "b.tif"\n[[data.classes]]\nname = "a"\nvalue = 0\n'
+    path.write_text(text + '[[data.classes]]\nname = "b"\nvalue = 1\n[model]\nname = "unet"\n[train]\n')
+    return load_job(path, [])
+
+
+def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded | None, **changes: Any) -> Plan:
+    where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
+    tried = []
+    monkeypatch.setattr(recording, "_try", lambda *_: tried.append(1) or found)
+    monkeypatch.setattr("outsize.measure.bandwidth.cache_folder", lambda: None)
+    monkeypatch.setattr("outsize.measure.bandwidth.fingerprint", lambda _: "a GPU")
+    plan = replace(TRAIN, **changes)
+    made = recorded_where_faster(job, nn.Conv2d(3, 2, 1), 3, plan, PREDICT, where, Reporter("quiet"))
+    assert made.graph or made == plan
+    return made
+
+
+def test_a_faster_recording_is_taken_and_its_figures_are_told(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = _plan(job, monkeypatch, FASTER)
+    assert plan.graph
+    assert (plan.step_s, plan.peak_bytes) == (0.03, 5 * GIB)
+    assert "30.0 ms in place of 60.0 ms seen here" in plan.why[-1]
+    assert not plan.plain().graph
+
+
+@pytest.mark.parametrize(
+    ("found", "changes"),
+    [
+        (None, {}),  # it could not be recorded
+        (replace(FASTER, replayed_s=0.059), {}),  # not worth the memory
+        (replace(FASTER, peak_bytes=15 * GIB), {}),  # no room for a validation beside it
+        (FASTER, {"recompute": Recompute(blocks=("a",))}),  # memory is short
+        (FASTER, {"micro_batches": 2}),
+        (FASTER, {"step_s": 1.0}),  # long kernels
+    ],
+)
+def test_else_it_is_called_as_it_is(
+    found: Recorded | None, changes: dict[str, Any], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not _plan(job, monkeypatch, found, **changes).graph
+
+
+def test_a_job_may_forbid_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = job.train.model_copy(update={"graph": False})
+    assert not _plan(job.model_copy(update={"train": train}), monkeypatch, FASTER).graph

@@ -1,0 +1,101 @@
+"""A step that is recorded as a CUDA graph trains as the step itself does."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from outsize.data.batch import Batch
+from outsize.data.statistics import BandStatistics
+from outsize.losses.loss import IGNORE
+from outsize.models import build_model
+from outsize.plan.plan import Fuse, Plan
+from outsize.strategies.compose import compose
+from outsize.tasks import TASKS
+
+DEVICE = torch.device("cuda")
+STATISTICS = BandStatistics((0.0,) * 3, (1.0,) * 3)
+PLAN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=(), fuse=Fuse())
+
+
+def _batches(sides: list[tuple[int, int]]) -> list[Batch]:
+    """Batches with ever more pixels that are not labelled: each has another total."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for number, (height, width) in enumerate(sides):
+        images = torch.randn((2, 3, height, width), generator=generator)
+        labels = torch.randint(5, (2, height, width), generator=generator, dtype=torch.uint8)
+        labels[:, : 2 * number] = IGNORE
+        totals = TASKS["segment"].count_terms("cross_entropy", labels, None)
+        found.append(Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals).to(DEVICE))
+    return found
+
+
+def _train(
+    start: nn.Module, batches: list[Batch], *, graph: bool, freeze_at: int | None = None
+) -> tuple[list[float], dict[str, torch.Tensor], list[str]]:
+    model = copy.deepcopy(start).to(DEVICE).to(memory_format=torch.channels_last).train()
+    told: list[str] = []
+    terms = TASKS["segment"].make_loss_terms("cross_entropy", STATISTICS, None)
+    plan = Plan(**{**PLAN.__dict__, "graph": graph})
+    step = compose(model, terms, plan, bf16=True, tell=told.append)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for number, batch in enumerate(batches):
+        if number == freeze_at:
+            for parameter in list(model.parameters())[:4]:
+                parameter.requires_grad_(False)
+        optimizer.param_groups[0]["lr"] = 0.05 / (1 + number)
+        torch.manual_seed(number)
+        losses.append(float(step(batch, last=True)["cross_entropy"]))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return losses, model.state_dict(), told
+
+
+def _apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return max(
+        float((one[name].double() - other[name].double()).norm() / one[name].double().norm().clamp(min=1e-3))
+        for name in one
+    )
+
+
+@pytest.mark.parametrize(("name", "options"), [("unet", {"width": 8, "levels": 3}), ("erfnet", {"width": 4})])
+def test_a_recorded_step_trains_as_the_step_itself(name: str, options: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    model = build_model(name, num_classes=5, in_channels=3, **options)
+    batches = _batches([(64, 96)] * 12)
+    plain, again = (_train(model, batches, graph=False) for _ in range(2))
+    recorded = _train(model, batches, graph=True)
+    unsure = max(abs(a - b) / a for a, b in zip(plain[0], again[0], strict=True))
+    worst = max(abs(a - b) / a for a, b in zip(plain[0], recorded[0], strict=True))
+    weights = _apart(plain[1], recorded[1]), _apart(plain[1], again[1])
+    print(f"{name}: losses {worst:.1e} (two plain {unsure:.1e}), weights {weights[0]:.1e} ({weights[1]:.1e})")
+    assert recorded[2] == []
+    # dropout draws what it would draw, totals and learning rates change from step to step; the rest is rounding
+    assert worst < max(5e-3, 3 * unsure)
+    assert weights[0] < max(2e-2, 3 * weights[1])
+
+
+def test_another_shape_and_frozen_weights_are_recorded_anew() -> None:
+    torch.manual_seed(0)
+    model = build_model("unet", num_classes=5, in_channels=3, width=8, levels=3)
+    batches = _batches([(64, 96)] * 6 + [(32, 64)] * 6 + [(64, 96)] * 6)
+    plain, recorded = (_train(model, batches, graph=graph, freeze_at=12) for graph in (False, True))
+    assert max(abs(a - b) / a for a, b in zip(plain[0], recorded[0], strict=True)) < 5e-3
+    frozen = next(iter(model.state_dict()))
+    assert _apart({frozen: plain[1][frozen]}, {frozen: recorded[1][frozen]}) < 2e-2
+
+
+def test_a_step_that_waits_for_the_gpu_is_told_and_goes_on() -> None:
+    class Waits(nn.Conv2d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * (1.0 if float(x.sum()) > -1e30 else 0.0)
+
+    losses, _, told = _train(Waits(3, 5, 1), _batches([(32, 32)] * 6), graph=True)
+    assert len(told) == 1
+    assert "cannot be recorded" in told[0]
+    assert len(losses) == 6

@@ -1,0 +1,94 @@
+"""What a recorded step does where there is nothing to record with; how it replays is in tests/gpu."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from outsize.data.batch import Batch
+from outsize.strategies import graphed as module
+from outsize.strategies.graphed import NUM_PLAIN, graphed
+from outsize.strategies.step import Terms
+
+
+class Stage:
+    """A step that counts, a model, and a recording that can be made without a GPU."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+        self.num_steps, self.num_recorded = 0, 0
+        self.told: list[str] = []
+        stage = self
+
+        class Recording:
+            def replay(self, batch: Batch) -> Terms:
+                return {"replayed": batch.images.sum()}
+
+        def record(*_: object) -> Recording:
+            stage.num_recorded += 1
+            return Recording()
+
+        monkeypatch.setattr(module, "_record", record)
+        self.run = graphed(self._step, self.model, self.told.append)
+
+    def _step(self, batch: Batch, *, last: bool) -> Terms:
+        self.num_steps += 1
+        return {"called": batch.images.sum()}
+
+
+def _batch(side_px: int = 4) -> Batch:
+    flat = torch.zeros(1, side_px, side_px, dtype=torch.uint8)
+    return Batch(torch.ones(1, 3, side_px, side_px), flat > 0, flat, {"cross_entropy": 7.0})
+
+
+def test_a_few_steps_are_called_then_one_is_recorded_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(monkeypatch)
+    answers = [next(iter(stage.run(_batch(), last=True))) for _ in range(NUM_PLAIN + 3)]
+    assert answers == ["called"] * NUM_PLAIN + ["replayed"] * 3
+    assert stage.num_recorded == 1
+
+
+@pytest.mark.parametrize("what", ["shape", "totals", "trained", "mode", "output"])
+def test_what_makes_another_step_is_recorded_anew(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, batch = Stage(monkeypatch), _batch()
+    for _ in range(NUM_PLAIN + 1):
+        stage.run(batch, last=True)
+    if what == "shape":
+        batch = _batch(8)
+    elif what == "totals":
+        batch = replace(batch, totals={"cross_entropy/8": 1.0})
+    elif what == "trained":
+        next(stage.model.parameters()).requires_grad_(False)
+    elif what == "mode":
+        stage.model[1].eval()
+    else:
+        stage.model.output = "encoder"
+    assert "called" in stage.run(batch, last=True)
+    for _ in range(NUM_PLAIN):
+        stage.run(batch, last=True)
+    assert stage.num_recorded == 2
+
+
+def test_gradients_that_are_there_are_added_to_and_so_nothing_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(monkeypatch)
+    for parameter in stage.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for _ in range(NUM_PLAIN + 2):
+        stage.run(_batch(), last=True)
+    assert stage.num_recorded == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU can record")
+def test_where_nothing_can_be_recorded_steps_go_on_and_it_is_told_once() -> None:
+    told: list[str] = []
+    model = nn.Conv2d(3, 4, 1)
+    run = graphed(lambda batch, last: {"called": batch.images.sum()}, model, told.append)
+    for _ in range(NUM_PLAIN + 4):
+        assert "called" in run(_batch(), last=True)
+    assert len(told) == 1
+    assert "cannot be recorded as one CUDA graph" in told[0]
