@@ -143,8 +143,26 @@ class _Watch(TorchDispatchMode):
                 flops=flops(kind, args, result),
                 moved_bytes=moved_bytes(kind, read, [*written, *made]),
                 dtype=str((results or written or [torch.empty(0)])[0].dtype).removeprefix("torch."),
+                **(_of_convolution(kind, args, results) if self._on_cuda else {}),
             )
         )
+
+
+def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> dict[str, int]:
+    """Return what a GPU's libraries do about a convolution beyond its arithmetic; nothing of other operations."""
+    if kind == "convolution":
+        _, weight, bias, *_, transposed, _, _ = args
+        return {
+            "biased_bytes": 0 if bias is None else _size_bytes(results[0]),
+            "depth": weight.shape[0 if transposed else 1],
+        }
+    if kind == "convolution_backward" and args[-1][2]:
+        return {"biased_bytes": _size_bytes(args[0])}
+    return {}
+
+
+def _size_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _packing(log: Log, where: Where) -> Callable[[Tensor], Tensor]:

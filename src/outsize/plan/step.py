@@ -32,6 +32,10 @@ class StepOp:
     flops: int
     moved_bytes: int  # of all tensors read and written, each once
     dtype: str  # of the first output: "float32", "bfloat16"
+    biased_bytes: int = (
+        0  # of what a GPU adds a bias to behind a convolution, or of the gradient that it sums for one
+    )
+    depth: int = 0  # channels of each number that a convolution on a GPU makes; 0: not known
     workspace_bytes: int = 0  # taken and given back before it ends, where that was seen: no shape tells it
 
 

@@ -92,6 +92,11 @@ _KNOWN_NORM_PASSES, _KNOWN_NORM_S = (1.0, 1.9), 70e-6
 _FOREACH_PASSES = 1.2
 # A convolution's gradients are two kernels that read the same twice, with sums to be cleared and added up around them.
 _GRADIENT_PASSES, _GRADIENT_KERNELS = 1.4, 4
+# A bias is added behind a convolution, and summed for its gradient, by kernels that take numbers one by one: four bytes
+# at a time, or two.
+_BIAS_PASSES = (2.6, 5.2)
+# Pictures of a few bands are filled up to eight, and no new kernel takes them: share of the peak that is reached.
+_ALIGNED, _FEW_BANDS = 8, 0.1
 # Convolutions of so few operations for a byte (depthwise, to a few classes) are not made for tensor cores.
 _THIN_FLOPS_PER_BYTE, _THIN_PASSES = 10, 3.0
 
@@ -141,10 +146,17 @@ def op_seconds(op: StepOp, rates: Rates, *, tf32: bool, training: bool = True) -
     full_s = op.flops * part["arithmetic"] / rates.flops_per_s(precision)
     if op.flops < _THIN_FLOPS_PER_BYTE * op.moved_bytes:
         once_s *= _THIN_PASSES
+    once_bias_s = op.biased_bytes * part["memory"] / (rates.memory_bytes_per_s * MEMORY)
+    bias_s = once_bias_s * _BIAS_PASSES[op.dtype in _PRECISION]
     # added, not the longer of both: few convolutions load and multiply at the same time as well as they could
     if op.backward:
-        return full_s / BACKWARD[precision] + once_s * _GRADIENT_PASSES + KERNEL_S * _GRADIENT_KERNELS
-    return full_s / FORWARD[precision] + once_s + KERNEL_S
+        own_s = full_s / BACKWARD[precision] + once_s * _GRADIENT_PASSES + KERNEL_S * _GRADIENT_KERNELS
+        return own_s + bias_s
+    if 1 < op.depth < _ALIGNED:  # one: depthwise
+        full_s, share = full_s * _ALIGNED / op.depth, _FEW_BANDS
+    else:
+        share = FORWARD[precision]
+    return full_s / share + once_s + bias_s + KERNEL_S
 
 
 def _moving_s(op: StepOp, once_s: float, *, training: bool) -> float:
