@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from outsize.raster.read import SceneInfo, SceneReader
 from outsize.tiles.halo import Halo, Reach
 
 CPU = Settings(batch=2, device=torch.device("cpu"), num_threads=1)
+ROOT = Path(__file__).resolve().parents[2]
 SAME_SCALE = BandStatistics((0.0,), (255.0,))
 
 
@@ -91,6 +95,29 @@ def test_memory_goes_with_the_objects_and_not_with_the_scene(tmp_path: Path) -> 
         assert num == 40
     assert peaks[2048] < 1.5 * peaks[512]
     assert peaks[2048] < 2048 * 2048  # less than one byte for each pixel
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from /proc")
+def test_resident_memory_does_not_grow_with_the_scene(tmp_path: Path) -> None:
+    code = (
+        "import re, sys; from pathlib import Path; from tests.infer.test_objects import find\n"
+        "from outsize.raster.read import describe; num = len(find(describe(Path(sys.argv[1])), 512, 64))\n"
+        "print(num, re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
+    )
+    picture, _ = draw_discs(512, 512, 40)
+    found = []
+    for side in (1024, 8192):
+        scene = np.zeros((side, side), np.uint8)
+        scene[:512, :512] = picture
+        write_scene(tmp_path / f"{side}.tif", scene)
+        # GDAL keeps what it has read, up to a limit that no scene moves: here a small one
+        words = [sys.executable, "-c", code, str(tmp_path / f"{side}.tif")]
+        told = subprocess.check_output(words, env={**os.environ, "GDAL_CACHEMAX": "16"}, cwd=ROOT)
+        found.append([int(word) for word in told.split()])
+    assert [num for num, _ in found] == [40, 40]
+    assert (
+        found[1][1] - found[0][1] < 40 * 1024
+    )  # KiB; held whole, the scene would take 64 MiB in bytes alone
 
 
 def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
