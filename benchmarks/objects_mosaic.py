@@ -4,10 +4,10 @@
 
 A mosaic of the run's test pictures, which lie in NUCLEI/images if they no longer lie where the run found them, is
 searched at each size of tiles, each in a process of its own; and so is a scene of the same size with pictures in one
-corner only, and at the largest tiles one of four times its area. All at the same time, each in a part of the device's
-memory. Counted are objects, those with a partner of IoU 0.5 at each other size, and the high-water mark of resident
-memory after a small scene was searched, and after the mosaic: what the nearly empty scene adds are buffers and the
-scene, what the full one adds beyond is due to objects; and four times the scene adds what a scene adds.
+corner only, and at the largest tiles one of four times its area. Several run at a time, each in a part of the
+device's memory. Counted are objects, those with a partner of IoU 0.5 at each other size, and the high-water mark of
+resident memory after a small scene was searched, and after the mosaic: what the nearly empty scene adds are buffers
+and the scene, what the full one adds beyond is due to objects; and four times the scene adds what a scene adds.
 """
 
 from __future__ import annotations

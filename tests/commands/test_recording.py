@@ -20,7 +20,7 @@ from outsize.progress import Reporter
 GIB = 2**30
 TRAIN = Plan("train", 2, limit_bytes=16 * GIB, peak_bytes=4 * GIB, exact=True, why=("it fits",), step_s=0.05)
 PREDICT = replace(TRAIN, purpose="predict", peak_bytes=2 * GIB)
-FASTER = Recorded(called_s=0.06, replayed_s=0.03, peak_bytes=5 * GIB)
+FASTER = Recorded(called_s=0.06, replayed_s=0.03, held_bytes=5 * GIB)
 
 
 @pytest.fixture
@@ -33,8 +33,7 @@ def job(tmp_path: Path) -> Job:
 
 def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded | None, **changes: Any) -> Plan:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    tried = []
-    monkeypatch.setattr(recording, "_try", lambda *_: tried.append(1) or found)
+    monkeypatch.setattr(recording, "_try_apart", lambda _: found)
     monkeypatch.setattr("outsize.measure.bandwidth.cache_folder", lambda: None)
     monkeypatch.setattr("outsize.measure.bandwidth.fingerprint", lambda _: "a GPU")
     plan = replace(TRAIN, **changes)
@@ -58,7 +57,7 @@ def test_a_faster_recording_is_taken_and_its_figures_are_told(
     [
         (None, {}),  # it could not be recorded
         (replace(FASTER, replayed_s=0.059), {}),  # not worth the memory
-        (replace(FASTER, peak_bytes=15 * GIB), {}),  # no room for a validation beside it
+        (replace(FASTER, held_bytes=139 * GIB), {}),  # no room for a validation beside it
         (FASTER, {"recompute": Recompute(blocks=("a",))}),  # memory is short
         (FASTER, {"micro_batches": 2}),
         (FASTER, {"step_s": 1.0}),  # long kernels
@@ -73,3 +72,34 @@ def test_else_it_is_called_as_it_is(
 def test_a_job_may_forbid_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     train = job.train.model_copy(update={"graph": False})
     assert not _plan(job.model_copy(update={"train": train}), monkeypatch, FASTER).graph
+
+
+def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
+    monkeypatch.setattr("outsize.measure.bandwidth.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("outsize.measure.bandwidth.fingerprint", lambda _: "a GPU")
+    answers, models = [FASTER, None], [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1)]
+    monkeypatch.setattr(recording, "_try_apart", lambda _: answers.pop(0))
+
+    def plan(model: nn.Module) -> Plan:
+        return recorded_where_faster(job, model, 3, TRAIN, PREDICT, where, Reporter("quiet"))
+
+    first = [plan(model).graph for model in models]
+    assert first == [True, False]
+    assert answers == []
+    assert [plan(model).graph for model in models] == first  # and nothing was tried: no answers are left
+    for path in tmp_path.glob("graph-*.json"):
+        path.write_text('{"called_s": -1}')
+    assert not any(plan(model).graph for model in models)
+
+
+def test_a_trial_that_fails_in_its_process_says_none(job: Job) -> None:
+    trial = recording._Trial(job, nn.Conv2d(3, 2, 1), 3, None, False, torch.device("cuda", 0))
+    if torch.cuda.is_available():
+        pytest.skip("this machine can")
+    assert recording._try_apart(trial) is None
+    unsendable = nn.Conv2d(3, 2, 1)
+    unsendable.register_forward_hook(lambda *_: None)
+    assert recording._try_apart(replace(trial, model=unsendable)) is None

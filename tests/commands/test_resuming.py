@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from outsize.commands.resuming import resumes
 from outsize.commands.train import train
 from outsize.errors import RunError
 from outsize.job import load_job
+from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies import fused
 from outsize.train.loop import Position
 
-_FUSE = {"norms_with_relu": ["encoder.0.1"], "norms": [], "pools": ["pool"], "joins": []}
+_FUSE = json.loads(json.dumps(asdict(Fuse(norms_with_relu=("encoder.0.1",), pools=("pool",)))))
 
 
 def _train(job_path: Path, mode: str, style: str = "quiet") -> RunFolder:
@@ -62,6 +64,15 @@ def test_fused_layers_go_on_only_where_their_kernels_can_be_built(
         assert "fuses layers, which Triton cannot build here" in warned[0]
         assert "take longer and keep more" in warned[0]
         assert "may round otherwise" in warned[0]
+
+
+@pytest.mark.parametrize("spoilt", ["{}", '{"train": {}}', '{"train": null}', "[]", "fuse"])
+def test_a_plan_that_is_none_is_refused(job_path: Path, fusing_run: RunFolder, spoilt: str) -> None:
+    if spoilt == "fuse":
+        spoilt = fusing_run.plan.read_text().replace(json.dumps(_FUSE), "3")
+    fusing_run.plan.write_text(spoilt)
+    with pytest.raises(RunError, match=r"plan\.json cannot be understood: found .*run `outsize plan` again"):
+        _train(job_path, "resume")
 
 
 def test_a_training_is_begun_gone_on_with_or_refused(job_path: Path, fusing_run: RunFolder) -> None:

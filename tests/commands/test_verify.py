@@ -161,7 +161,9 @@ def test_a_plain_run_has_nothing_to_prove(copied_run: Path) -> None:
     assert planned_otherwise(RunFolder(copied_run)) is None
 
 
-@pytest.mark.parametrize("spoilt", ["{}", '{"train": {"batch": 2}}', '{"train": {"tiles": 3}}', "[]"])
+@pytest.mark.parametrize(
+    "spoilt", ["{}", '{"train": null}', '{"train": {"batch": 2}}', '{"train": {"tiles": 3}}', "[]", "3"]
+)
 def test_a_plan_that_is_none_is_refused(copied_run: Path, spoilt: str) -> None:
     (copied_run / "plan.json").write_text(spoilt)
     with pytest.raises(RunError, match=r"plan\.json cannot be understood: found .*run `outsize plan` again"):

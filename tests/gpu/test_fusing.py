@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from outsize.measure.step import trace_step
+from outsize.models import build_model
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.plan import Fuse
-from outsize.strategies import join_kernels, joined
+from outsize.strategies import join_kernels, joined, norm_kernels
 from outsize.strategies.batch_norm import FusedNorm
 from outsize.strategies.cross_entropy import summed
-from outsize.strategies.fusing import fused_layers
+from outsize.strategies.fusing import fused_layers, fusible
 from outsize.strategies.max_pool import FusedPool
 
 
@@ -99,6 +102,45 @@ def test_join(channels: tuple[int, int], dtype: torch.dtype) -> None:
         for each in channels
     )
     assert torch.equal(join_kernels.join(first, second), torch.cat((first, second), 1))
+    shift = torch.randn(channels[1], device="cuda").to(dtype)
+    shifted = torch.cat((first, second + shift[:, None, None]), 1)
+    assert torch.equal(join_kernels.join(first, second, shift), shifted)
+    wanted = shifted.double().sum((0, 2, 3))
+    assert (norm_kernels.sums(shifted).double() - wanted).abs().max() < 1e-6 * shifted.double().abs().sum()
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_unet_whose_joins_add_biases(bf16: bool) -> None:
+    torch.manual_seed(0)
+    model = build_model("unet", num_classes=5, in_channels=3, width=16, levels=4, norm="none")
+    with torch.no_grad():
+        for layer in model.up:
+            layer.bias.normal_()
+    images = torch.randn(2, 3, 96, 128)
+    expected = _gradients_of(model.double(), images.double())
+    plain = model.float().cuda().to(memory_format=torch.channels_last)
+    images = images.cuda().contiguous(memory_format=torch.channels_last)
+    facts = trace_step(
+        plain, tuple(images.shape), loss=lambda net, x: net(x).float().square().sum(), bf16=bf16
+    )
+    fuse = fusible(plain, facts)
+    assert len(fuse.shifts) == 3
+    apart = []
+    for shifts in ((), fuse.shifts):
+        with (
+            fused_layers(plain, replace(fuse, shifts=shifts))(),
+            torch.autocast("cuda", torch.bfloat16, enabled=bf16),
+        ):
+            found = _gradients_of(plain, images)
+        apart.append(max(_far(each.cpu(), expected[name]) for name, each in found.items()))
+    print(f"from float64: {apart[0]:.1e} with biases apart, {apart[1]:.1e} added by joins")
+    assert apart[1] < max(2e-3, 1.5 * apart[0])
+
+
+def _gradients_of(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    model.zero_grad(set_to_none=True)
+    model(images).double().square().sum().backward()
+    return {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
 
 
 @pytest.mark.parametrize("most_bytes", [2**28, 2**20])

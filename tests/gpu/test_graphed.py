@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from outsize.losses.loss import IGNORE
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan
 from outsize.strategies.compose import compose
+from outsize.strategies.graphed import NUM_PLAIN
 from outsize.tasks import TASKS
 
 DEVICE = torch.device("cuda")
@@ -76,8 +78,8 @@ def test_a_recorded_step_trains_as_the_step_itself(name: str, options: dict[str,
     print(f"{name}: losses {worst:.1e} (two plain {unsure:.1e}), weights {weights[0]:.1e} ({weights[1]:.1e})")
     assert recorded[2] == []
     # dropout draws what it would draw, totals and learning rates change from step to step; the rest is rounding
-    assert worst < max(5e-3, 3 * unsure)
-    assert weights[0] < max(2e-2, 3 * weights[1])
+    assert worst < max(5e-3, min(5e-2, 3 * unsure))
+    assert weights[0] < max(2e-2, min(0.2, 3 * weights[1]))
 
 
 def test_another_shape_and_frozen_weights_are_recorded_anew() -> None:
@@ -86,8 +88,45 @@ def test_another_shape_and_frozen_weights_are_recorded_anew() -> None:
     batches = _batches([(64, 96)] * 6 + [(32, 64)] * 6 + [(64, 96)] * 6)
     plain, recorded = (_train(model, batches, graph=graph, freeze_at=12) for graph in (False, True))
     assert max(abs(a - b) / a for a, b in zip(plain[0], recorded[0], strict=True)) < 5e-3
+    assert recorded[2] == []
     frozen = next(iter(model.state_dict()))
     assert _apart({frozen: plain[1][frozen]}, {frozen: recorded[1][frozen]}) < 2e-2
+    assert _apart(plain[1], recorded[1]) < 0.1
+
+
+def test_threads_that_pin_batches_do_not_disturb_a_recording() -> None:
+    done = threading.Event()
+
+    def pin() -> None:
+        while not done.is_set():
+            torch.empty(1 << 22, dtype=torch.uint8).pin_memory()
+
+    thread = threading.Thread(target=pin)
+    thread.start()
+    try:
+        model = build_model("erfnet", num_classes=5, in_channels=3, width=4)
+        _, _, told = _train(model, _batches([(64, 96)] * 8), graph=True)
+    finally:
+        done.set()
+        thread.join()
+    assert told == []
+
+
+def test_parts_are_added_up_whatever_was_recorded() -> None:
+    torch.manual_seed(0)
+    model = build_model("unet", num_classes=5, in_channels=3, width=8, levels=3, norm="none").to(DEVICE)
+    model = model.to(memory_format=torch.channels_last).train()
+    terms = TASKS["segment"].make_loss_terms("cross_entropy", STATISTICS, None)
+    batches = _batches([(64, 96)] * 2)
+    found = []
+    for graph in (False, True):
+        step = compose(model, terms, Plan(**{**PLAN.__dict__, "graph": graph}), bf16=False, tell=print)
+        for _ in range(NUM_PLAIN + 2):
+            model.zero_grad(set_to_none=True)
+            step(batches[0], last=True)
+        step(batches[1], last=True)  # on top of a replay's gradients
+        found.append({name: each.grad.clone() for name, each in model.named_parameters()})
+    assert _apart(found[0], found[1]) < 1e-4
 
 
 def test_a_step_that_waits_for_the_gpu_is_told_and_goes_on() -> None:
@@ -95,7 +134,11 @@ def test_a_step_that_waits_for_the_gpu_is_told_and_goes_on() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x) * (1.0 if float(x.sum()) > -1e30 else 0.0)
 
-    losses, _, told = _train(Waits(3, 5, 1), _batches([(32, 32)] * 6), graph=True)
+    model = nn.Sequential(
+        nn.Dropout2d(0.3), Waits(3, 5, 1)
+    )  # whose draws a recording would have had to itself
+    losses, _, told = _train(model, _batches([(32, 32)] * 6), graph=True)
+    torch.cuda.empty_cache()
     assert len(told) == 1
     assert "cannot be recorded" in told[0]
     assert len(losses) == 6

@@ -102,6 +102,27 @@ def test_a_large_scene_is_drawn_where_its_objects_are_and_lines_are_wide_enough(
     assert not red[row + 30, col + 40]
 
 
+@pytest.mark.parametrize(
+    ("places", "num_seen"),
+    [
+        ([(100, 150), (3900, 4900)], 1),  # in between there is nothing
+        ([(100, 150), (3500, 400), (3600, 500), (3700, 300), (3900, 4900)], 3),  # where most are
+        ([(2000, 1000), (2000, 2300)], 2),  # all, if they go on one picture
+    ],
+)
+def test_of_objects_far_apart_some_are_shown(
+    tmp_path: Path, places: list[tuple[int, int]], num_seen: int
+) -> None:
+    from PIL import Image
+
+    info = write_scene(tmp_path / "a.tif", np.zeros((4000, 5000), np.uint8))
+    objects = [Object(0, Window(*place, 30, 40), np.ones((30, 40), np.bool_)) for place in places]
+    draw_objects(tmp_path / "a.png", info, {"found": objects}, [(255, 0, 0)])
+    with Image.open(tmp_path / "a.png") as image:
+        red = (np.asarray(image)[40:] == [255, 0, 0]).all(axis=2)
+    assert ndimage.label(red, np.ones((3, 3)))[1] == num_seen
+
+
 def _block(row: int) -> Object:
     return Object(0, Window(row, 0, 12, 20), np.ones((12, 20), np.bool_))
 

@@ -77,6 +77,19 @@ def test_no_foreign_words_reach_a_person(place: tuple[str, ...]) -> None:
         (("train", "batch"), "two", "found 'two', needed a whole number"),
         (("train", "optimizer"), "adam", "needed 'sgd' or 'adamw'; did you mean 'adamw'?"),
         (("train", "augment"), "flip", "found 'flip', needed a list"),
+        (
+            ("limits", "gpu_memory"),
+            "lots",
+            "'limits.gpu_memory' in job.toml: found 'lots', needed a number of bytes, or e.g. \"16GiB\"",
+        ),
+        (("data", "ignore_value"), [0, -1], "found [0, -1], needed a whole number from 0 to 255, or a list"),
+        (("data", "ignore_value"), 1.5, "found 1.5, needed a whole number from 0 to 255, or a list of such"),
+        (("data", "ignore_value"), [], "found [], needed a whole number from 0 to 255, or a list of such"),
+        (("data", "ignore_value"), True, "'data.ignore_value' in job.toml: found True"),
+        (("seed",), True, "'seed' in job.toml: found True, needed a whole number"),
+        (("train", "lr"), True, "found True, needed a number"),
+        (("limits", "tile_px"), False, "found False, needed a whole number"),
+        (("train", "max_minutes"), True, "found True, needed a number"),
         (("limits",), 3, "found 3, needed a section of keys and values"),
         (("data", "classes"), [], "needed at least 1 of them"),
     ],
@@ -85,6 +98,24 @@ def test_the_need_is_named(place: tuple[str, ...], value: object, words: str) ->
     with pytest.raises(JobError) as caught:
         check_job(_with(place, value), "job.toml")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spelt", "words"),
+    [
+        ({"name": "a", "valu": 0}, "unknown key 'data.classes.0.valu'.* did you mean 'value'"),
+        ({"nme": "a", "value": 0}, "unknown key 'data.classes.0.nme'.* did you mean 'name'"),
+        ({"name": "a", "stripes": 0}, "key 'data.classes.0.value' is missing"),
+    ],
+)
+def test_a_key_that_is_missing_because_it_was_misspelt(spelt: dict[str, Any], words: str) -> None:
+    with pytest.raises(JobError, match=words):
+        check_job({"data": {"classes": [spelt, {"name": "b", "valu": 1}]}}, "job.toml")
+
+
+def test_truth_is_still_told_where_it_is_asked_for() -> None:
+    job = check_job({**_GOOD, "train": {"fuse": False}, "limits": {"allow_approximate": True}}, "job.toml")
+    assert (job.train.fuse, job.limits.allow_approximate) == (False, True)
 
 
 def test_limits_without_a_job_are_named_as_those_of_one() -> None:
@@ -96,7 +127,9 @@ def test_limits_without_a_job_are_named_as_those_of_one() -> None:
         JobError, match=r"bad value for 'limits.tile_px' in outsize.predict: found 1, needed at least 8"
     ):
         check_limits({"tile_px": 1}, "outsize.predict")
-    with pytest.raises(JobError, match=r"outsize.predict: size not understood"):
+    with pytest.raises(
+        JobError, match=r"bad value for 'limits.gpu_memory' in outsize.predict: found '16 apples', needed"
+    ):
         check_limits({"gpu_memory": "16 apples"}, "outsize.predict")
 
 

@@ -467,3 +467,21 @@ def test_a_block_that_is_run_again_adds_into_new_memory() -> None:
     forward, again = (op for op in facts.ops if op.kind == "add" and op.module == "block")
     assert (forward.backward, again.backward) == (False, True)
     assert len(again.outputs) == 1  # a tensor of its own, not one of those that are added
+
+
+@pytest.mark.parametrize(("device", "counts"), [("cuda", True), ("cpu", False)])
+def test_what_a_gpu_does_about_biases_and_few_bands_is_written_down(device: str, counts: bool) -> None:
+    layers = (
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.Conv2d(8, 8, 3, padding=1, bias=False),
+        nn.Conv2d(8, 8, 3, padding=1, groups=8),
+    )
+    facts = trace_step(
+        nn.Sequential(*layers), (2, 3, 16, 16), loss=lambda model, x: model(x).sum(), device=device
+    )
+    forward = [op for op in facts.ops if op.kind == "convolution"]
+    made_bytes = 2 * 8 * 16 * 16 * 4
+    expected = [(made_bytes, 3), (0, 8), (made_bytes, 0)] if counts else [(0, 0)] * 3
+    assert [(op.biased_bytes, op.depth) for op in forward] == expected
+    backward = [op.biased_bytes for op in facts.ops if op.kind == "convolution_backward"]
+    assert backward == ([made_bytes, 0, made_bytes] if counts else [0, 0, 0])

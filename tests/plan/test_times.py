@@ -156,3 +156,24 @@ def test_a_norm_that_is_made_again_has_its_statistics() -> None:
     norm, relu = _op("native_batch_norm", dtype="bfloat16"), _op("relu_", dtype="bfloat16")
     assert _CLOCK.again_s(norm) == pytest.approx(_CLOCK.op_s(relu))
     assert _CLOCK.again_s(relu) == _CLOCK.op_s(relu)
+
+
+def test_a_bias_and_few_bands_cost_time_of_their_own() -> None:
+    rates = find_machine("h200").rates
+    plain = StepOp(0, "convolution", "", 0, False, (0,), (1,), 10**11, 10**8, "bfloat16", depth=64)
+    seconds = {
+        name: op_seconds(replace(plain, **changes), rates, tf32=True)
+        for name, changes in {
+            "plain": {},
+            "biased": {"biased_bytes": 5 * 10**7},
+            "of 3 bands": {"depth": 3},
+            "not known": {"depth": 0},
+            "summed": {"biased_bytes": 5 * 10**7, "backward": True},
+            "backward": {"backward": True},
+        }.items()
+    }
+    assert seconds["plain"] == seconds["not known"]
+    # a kernel that takes numbers one by one: a quarter of what memory could
+    assert 3 < (seconds["biased"] - seconds["plain"]) / (5 * 10**7 / rates.memory_bytes_per_s) < 8
+    assert seconds["summed"] > seconds["backward"]
+    assert seconds["of 3 bands"] > 5 * seconds["plain"]

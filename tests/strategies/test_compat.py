@@ -6,11 +6,50 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._functorch import config
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from outsize.strategies.compat import compile_errors, no_global_hooks, with_activation_budget
+from outsize.strategies.compat import (
+    compile_errors,
+    made_by,
+    no_global_hooks,
+    seen_as,
+    with_activation_budget,
+)
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, word: str) -> Tensor:
+        ctx.word = word
+        return seen_as(2 * x, (6,))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return 2 * grad.view(2, 3), None
+
+
+def test_memory_is_seen_in_another_shape_and_is_no_view_of_anybody() -> None:
+    x = torch.arange(6.0).view(2, 3)
+    seen = seen_as(x, (3, 2))
+    assert seen.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert seen.data_ptr() == x.data_ptr()
+    assert not seen._is_view()
+    given = torch.ones(2, 3, requires_grad=True)
+    _Twice.apply(given, "").mul_(3).sum().backward()  # a view could not be changed in place
+    assert given.grad is not None
+    assert given.grad.tolist() == [[6.0] * 3] * 2
+
+
+def test_a_tensor_tells_the_function_that_made_it() -> None:
+    given = torch.ones(2, 3, requires_grad=True)
+    made = _Twice.apply(given, "so")
+    context = made_by(_Twice, made)
+    assert context is not None
+    assert context.word == "so"
+    assert made_by(torch.autograd.Function, made) is None
+    assert [made_by(_Twice, each) for each in (given, made + 1, made.detach())] == [None] * 3
 
 
 def test_hooks_of_all_modules_are_left_out_and_put_back() -> None:

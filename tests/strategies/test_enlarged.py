@@ -93,6 +93,26 @@ def test_shares_are_those_of_torch_in_short_numbers(dtype: torch.dtype) -> None:
     assert x.grad.dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(("side", "out"), [(128, 256), (32, 256), (45, 90), (9, 28)])
+def test_no_gradient_is_lost_or_added_in_short_numbers(
+    side: int, out: int, align_corners: bool, dtype: torch.dtype
+) -> None:
+    short, exact = (
+        enlarged._weights(side, out, None, align_corners, each, torch.device("cpu")).double()
+        for each in (dtype, torch.float32)
+    )
+    assert torch.equal(short.sum(0), torch.ones(out, dtype=torch.float64))  # the two shares of each result
+    step = torch.finfo(dtype).eps / 4
+    assert float((short - exact).abs().max()) <= 1.001 * step
+    assert float((short.sum(1) / exact.sum(1) - 1).abs().max()) <= 2 * step  # all of them one way
+    torch.manual_seed(0)
+    grad = torch.rand(1, 32, out, 8).to(dtype).contiguous(memory_format=torch.channels_last)
+    found = enlarged._gradient(grad, torch.Size((1, 32, side, 8)), (None, None), align_corners=align_corners)
+    assert float(found.double().mean() * side / (grad.double().mean() * out)) == pytest.approx(1, abs=1e-3)
+
+
 def test_a_part_of_a_gradient_is_not_copied_and_results_may_be_changed_in_place() -> None:
     class Beside(nn.Module):
         def __init__(self) -> None:

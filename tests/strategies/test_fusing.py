@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -21,9 +22,10 @@ from outsize.data.sample import IGNORE
 from outsize.losses.cross_entropy import cross_entropy
 from outsize.measure.step import trace_step
 from outsize.models import build_model
+from outsize.models.resized import Resized
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.cost import StepCost
-from outsize.plan.plan import Fuse, Plan
+from outsize.plan.plan import Fuse, Plan, plan_from_dict
 from outsize.plan.recompute import find_recipes
 from outsize.strategies import batch_norm, fused, fused_layer, joined
 from outsize.strategies.blocks import checkpointed
@@ -237,6 +239,40 @@ def test_a_relu_is_taken_along_only_if_nobody_else_sees_the_norm(kind: str, take
     assert _far(ours, _step(plain, images)) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("layer", "kind", "names"),
+    [
+        (nn.Sequential(nn.BatchNorm2d(32)), "norms_with_relu", ("input",)),
+        (nn.Sequential(nn.BatchNorm2d(32)), "norms", ("input",)),
+        (nn.Sequential(nn.MaxPool2d(2)), "pools", ("input",)),
+        (nn.Sequential(nn.Conv2d(32, 4, (3, 1), padding=(16, 0), dilation=(16, 1))), "columns", ("input",)),
+        (nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear")), "enlargings", ("input",)),
+        (nn.Sequential(Resized(align_corners=True)), "enlargings", ("x", "size")),
+        (nn.Sequential(Resized(align_corners=True)), "enlargings", ("size", "x")),
+        (nn.Sequential(JoinedConv2d(64, 4, 3, padding=1)), "joins", ("skip", "up")),
+    ],
+)
+def test_layers_are_called_by_the_names_of_their_arguments(
+    layer: nn.Sequential, kind: str, names: tuple[str, ...]
+) -> None:
+    layer = layer.to(memory_format=torch.channels_last)
+    images = torch.randn(2, 32, 16, 8).contiguous(memory_format=torch.channels_last).requires_grad_()
+    named = {name: (20, 12) if name == "size" else images for name in names}
+    plain = layer[0](**named)
+    with fused_layers(layer, Fuse(**{kind: ("0",)}))():
+        made = layer[0](**named)
+    assert type(made.grad_fn) is not type(plain.grad_fn)
+    torch.testing.assert_close(made, plain.relu() if kind == "norms_with_relu" else plain)
+
+
+def test_a_relu_behind_a_norm_is_called_by_name_too() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU()).to(memory_format=torch.channels_last)
+    with fused_layers(model, Fuse(norms_with_relu=("0",)))():
+        made = model[0](_images(8))
+        assert model[1](input=made) is made
+        assert model[1](input=made + 1) is not made
+
+
 def test_evaluation_and_other_memory_formats_run_as_ever() -> None:
     model, images = _net("unet"), _images()
     fuse = _fusible(model, images)
@@ -336,6 +372,9 @@ for shape, window in (((2, 5, 9, 7), (2, 2, 0)), ((2, 64, 13, 20), (3, 2, 1)), (
         assert max(far(a, b) for a, b in zip(found, wanted)) < 1e-4
     more = torch.randn(shape[0], 3, *shape[2:]).contiguous(memory_format=torch.channels_last)
     assert torch.equal(join_kernels.join(x, more), torch.cat((x, more), 1))
+    by = torch.randn(more.shape[1])
+    assert torch.equal(join_kernels.join(x, more, by), torch.cat((x, more + by[:, None, None]), 1))
+    assert far(norm_kernels.sums(x), x.sum((0, 2, 3))) < 1e-5
     x = x.round(decimals=1)  # many maxima that are alike
     y, indices = torch.ops.aten.max_pool2d_with_indices(x, *window)
     size = tuple(y.shape[2:])
@@ -446,3 +485,48 @@ def test_a_decoder_that_is_run_again_finds_what_it_was_given(norm: str) -> None:
         assert one.grad is not None
         assert other.grad is not None
         torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("size", [(5, 7), (1, 4), (3, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize("most_bytes", [2**28, 1])
+def test_a_join_adds_a_bias_and_finds_its_gradient_without_looking_at_it(
+    size: tuple[int, int], most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined, "_MOST_BYTES", most_bytes)
+    torch.manual_seed(0)
+    given = [torch.randn(2, channels, *size, dtype=torch.float64) for channels in (3, 4)]
+    given += [torch.randn(shape, dtype=torch.float64) for shape in ((5, 7, 3, 3), (5,), (4,))]
+    skip, up, weight, bias, shift = (each.requires_grad_() for each in given)
+    plain = torch.conv2d(torch.cat((skip, up + shift[:, None, None]), 1), weight, bias, padding=1)
+    ours = joined.joined_convolution(skip, up, weight, bias, joined.NEIGHBOURS, shift)
+    torch.testing.assert_close(ours, plain)
+    grad = torch.randn_like(plain)
+    found, wanted = (torch.autograd.grad(each, given, grad) for each in (ours, plain))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_bias_of_what_comes_up_is_left_to_the_join() -> None:
+    model, images = _net("unet"), _images()
+    with torch.no_grad():
+        for layer in model.up:
+            layer.bias.normal_()
+    fuse = _fusible(model, images)
+    assert fuse.shifts == tuple((f"merge.{place}", f"up.{place}") for place in range(len(model.up)))
+    plan = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=(), fuse=fuse)
+    assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))).fuse == fuse
+    plain = _step(copy.deepcopy(model), images)
+    for shifts in (fuse.shifts, ()):
+        fused = copy.deepcopy(model)
+        with fused_layers(fused, replace(fuse, shifts=shifts))():
+            twin = copy.deepcopy(fused)  # made meanwhile: its joins have to do with its own layers
+            ours, theirs = _step(fused, images), _step(twin, images)
+        assert _far(ours, plain) < 1e-5
+        assert _far(theirs, plain) < 1e-5
+    facts = trace_step(
+        model, tuple(images.shape), loss=_loss, device="cuda", around=lambda twin: fused_layers(twin, fuse)()
+    )
+    up = [
+        op for op in facts.ops if op.module.startswith("up.") and not op.backward and op.kind == "convolution"
+    ]
+    assert [op.biased_bytes for op in up] == [0] * len(model.up)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from outsize.commands.planning import Situation
     from outsize.plan.times import Learnt
+    from outsize.strategies.step import Terms
 
 _LEAST_SIDE_PX = 64
 
@@ -98,7 +99,7 @@ def _learn(
     batch, side_px = shape[0], size_of(*shape[2:])
     device = where.device
     assert device is not None
-    run: Callable[[], None] | None
+    run: Callable[[], object] | None
     try:
         facts = step_of(batch, side_px)
     except TraceError:
@@ -123,7 +124,7 @@ def _learn(
 class RealStep:
     """A step that can be run again and again, and the copy of a model that it trains."""
 
-    run: Callable[[], None]
+    run: Callable[[], Terms]
     model: nn.Module
 
 
@@ -167,9 +168,10 @@ def real_step(
         twin, section.optimizer, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay
     )
 
-    def run() -> None:
-        step(batch, last=True)
+    def run() -> Terms:
+        terms = step(batch, last=True)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        return terms
 
     return RealStep(run, twin)

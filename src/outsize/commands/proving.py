@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.planned import read_train_plan
 from outsize.commands.proofs import StepProof, SwapProof
-from outsize.errors import RunError, explain
-from outsize.plan.plan import Plan, Recompute, plan_from_dict
+from outsize.plan.plan import Plan, Recompute
 from outsize.plan.step import BLOCK_BYTES, Key
-from outsize.runs import RunFolder, read_json
+from outsize.runs import RunFolder
 
 if TYPE_CHECKING:
     import torch
@@ -35,12 +35,7 @@ def planned_otherwise(run: RunFolder) -> Plan | None:
     """Return the plan that the run was trained by; None where it was the plain step, or is not known."""
     if not run.plan.exists():
         return None
-    try:
-        plan = plan_from_dict(read_json(run.plan, "plan")["train"])
-    except (KeyError, TypeError, ValueError) as error:
-        found, need = f"{type(error).__name__}: {error}", "the plan that `outsize plan` writes"
-        remedy = "run `outsize plan` again with the job of the run"
-        raise RunError(explain(f"{run.plan} cannot be understood", found, need, remedy)) from error
+    plan = read_train_plan(run)
     settings = (plan.recompute, plan.swap, plan.tiles, plan.micro_batches, plan.offload)
     return plan if any(each is not None for each in settings) else None
 

@@ -1,22 +1,31 @@
-"""Tries whether a job's step is faster as one CUDA graph, on the GPU at hand and where there is memory to keep it."""
+"""Tries whether a job's step is faster as one CUDA graph, on the GPU at hand and where there is memory to keep it.
+
+In a process of its own: a recording that fails may leave torch's allocator and its random numbers in the middle of it.
+"""
 
 from __future__ import annotations
 
 import gc
 import hashlib
 import json
+import multiprocessing
+import os
+import pickle
+import platform
 import time
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outsize.commands.profiling import real_step
+from outsize.commands.profiling import RealStep, real_step
 from outsize.job import Job
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Fuse, Plan
 from outsize.progress import Reporter
 from outsize.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from outsize.commands.planning import Situation
@@ -24,6 +33,8 @@ if TYPE_CHECKING:
 _LONG_S = 0.2  # a step that is predicted to take longer is not made of short kernels
 _WORTH = 0.95  # of the time that it takes kernel by kernel
 _NUM_TIMED = 8
+_PATIENCE_S = 180
+_APART = 0.02  # of the losses of either way: rounding of a dozen steps, and not another training
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,19 @@ class Recorded:
 
     called_s: float
     replayed_s: float
-    peak_bytes: int  # with the recording
+    held_bytes: int  # of the GPU, with the recording
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What the process that tries has to know."""
+
+    job: Job
+    model: nn.Module
+    num_bands: int
+    fuse: Fuse | None
+    bf16: bool
+    device: torch.device
 
 
 def recorded_where_faster(
@@ -45,23 +68,24 @@ def recorded_where_faster(
     reporter: Reporter,
 ) -> Plan:
     """Return the plan of training with a recorded step where that is faster, and fits beside validation."""
+    from outsize.plan.choose import usable_bytes
+
     if not _is_worth_a_trial(job, train_plan, where):
         return train_plan
     found = _recall_or_try(job, model, num_bands, train_plan, where, reporter)
     if found is None or found.replayed_s > _WORTH * found.called_s:
         return train_plan
     # a recording keeps its memory while a validation runs
-    needed_bytes = found.peak_bytes + predict_plan.peak_bytes
-    if needed_bytes > train_plan.limit_bytes:
+    if found.held_bytes + predict_plan.peak_bytes > usable_bytes(where.machine, job.limits):
         return train_plan
     times = f"{format_seconds(found.replayed_s)} in place of {format_seconds(found.called_s)} seen here"
     why = f"its kernels are shorter than the calls for them: recorded as one CUDA graph, {times}"
-    why = f"{why}, and {format_bytes(found.peak_bytes)}"
+    why = f"{why}, and {format_bytes(found.held_bytes)}"
     return replace(
         train_plan,
         graph=True,
         step_s=found.replayed_s,
-        peak_bytes=max(train_plan.peak_bytes, found.peak_bytes),
+        peak_bytes=max(train_plan.peak_bytes, found.held_bytes),
         why=(*train_plan.why, why),
     )
 
@@ -84,55 +108,93 @@ def _recall_or_try(
     section, folder = job.train, cache_folder()
     names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
     names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(where.device)]
+    # the host's speed decides
+    names += [platform.node(), str(os.cpu_count()), str(os.environ.get("PYTORCH_ALLOC_CONF"))]
     key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
     path = None if folder is None else folder / f"graph-{key}.json"
-    found = None if path is None else _recall(path)
-    if found is None:
-        reporter.say("recording", "trying whether the step is faster as one CUDA graph; remembered")
-        found = _try(job, model, num_bands, plan, where)
-        if found is not None and path is not None:
-            remember(path, asdict(found))
+    if path is not None and path.exists():
+        return _recall(path)
+    reporter.say(
+        "recording", "trying whether the step is faster as one CUDA graph; remembered for the next time"
+    )
+    trial = _Trial(job, model, num_bands, plan.fuse, where.bf16, where.device)
+    found = _try_apart(trial)
+    if path is not None:
+        remember(path, {} if found is None else asdict(found))
     return found
 
 
-def _try(job: Job, model: nn.Module, num_bands: int, plan: Plan, where: Situation) -> Recorded | None:
+def _try_apart(trial: _Trial) -> Recorded | None:
+    """Try in another process; None where it cannot be, whatever the reason."""
+    context = multiprocessing.get_context("forkserver")
+    pool = ProcessPoolExecutor(1, mp_context=context)
+    try:
+        # as bytes: shared memory, which tensors would be sent by, is scarce in containers
+        return pool.submit(_try_sent, pickle.dumps(trial)).result(_PATIENCE_S)
+    except (BrokenExecutor, TimeoutError, pickle.PicklingError, AttributeError, TypeError, RuntimeError):
+        return None  # a model that cannot be sent, a GPU that takes one process at a time, an operation that waits
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _try_sent(sent: bytes) -> Recorded | None:
+    import torch
+
+    trial: _Trial = pickle.loads(sent)  # our own, a moment ago
+    torch.cuda.set_device(trial.device)
+    torch.backends.cudnn.benchmark = False
+    return _tried(trial)
+
+
+def _tried(trial: _Trial) -> Recorded | None:
+    """Run both ways from the same weights; None where the recording fails, or does not train alike."""
+    import torch
+
+    shape = (trial.job.train.batch, trial.num_bands, *trial.job.train.window_px)
+    told: list[str] = []
+    seconds, losses = [], []
+    for graph in (False, True):
+        step = real_step(
+            trial.job,
+            trial.model,
+            shape,
+            trial.device,
+            bf16=trial.bf16,
+            tell=told.append,
+            fuse=trial.fuse,
+            graph=graph,
+        )
+        own_s, own_losses = _run(step, trial.device)
+        seconds.append(own_s)
+        losses.append(own_losses)
+        held_bytes = torch.cuda.memory_reserved(trial.device)
+        del step
+        gc.collect()  # the step and its optimizer know each other
+        torch.cuda.empty_cache()
+    alike = all(abs(one - other) <= _APART * abs(one) for one, other in zip(*losses, strict=True))
+    return None if told or not alike else Recorded(seconds[0], seconds[1], held_bytes)
+
+
+def _run(step: RealStep, device: torch.device) -> tuple[float, list[float]]:
+    """Return the time of a step, and the losses of the first and of the last ones."""
     import torch
 
     from outsize.strategies.graphed import NUM_PLAIN
 
-    device = where.device
-    assert device is not None
-    shape = (job.train.batch, num_bands, *job.train.window_px)
-    before_bytes = torch.cuda.memory_allocated(device)
-    seconds = {}
-    told: list[str] = []
-    try:
-        with torch.random.fork_rng(devices=[device]):
-            for graph in (False, True):
-                torch.cuda.reset_peak_memory_stats(device)
-                step = real_step(
-                    job, model, shape, device, bf16=where.bf16, fuse=plan.fuse, graph=graph, tell=told.append
-                )
-                for _ in range(NUM_PLAIN + 1):
-                    step.run()
-                torch.cuda.synchronize(device)
-                start_s = time.perf_counter()
-                for _ in range(_NUM_TIMED):
-                    step.run()
-                torch.cuda.synchronize(device)
-                seconds[graph] = (time.perf_counter() - start_s) / _NUM_TIMED
-                del step
-                gc.collect()  # the step and its optimizer know each other
-        peak_bytes = torch.cuda.max_memory_allocated(device) - before_bytes
-    except torch.OutOfMemoryError:
-        return None
-    finally:
-        gc.collect()
-        torch.cuda.empty_cache()
-    return None if told else Recorded(seconds[False], seconds[True], peak_bytes)
+    def one(number: int) -> torch.Tensor:
+        torch.manual_seed(number)  # dropout draws alike
+        return torch.stack(list(step.run().values())).sum()
+
+    first = [one(number) for number in range(NUM_PLAIN + 2)]
+    torch.cuda.synchronize(device)
+    start_s = time.perf_counter()
+    last = [one(number) for number in range(_NUM_TIMED)]
+    torch.cuda.synchronize(device)
+    return (time.perf_counter() - start_s) / _NUM_TIMED, [float(each) for each in (*first, *last)]
 
 
 def _recall(path: Path) -> Recorded | None:
+    """Return what was seen, None where it could not be or the file is not sound."""
     try:
         found = Recorded(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outsize.commands.hosting import host_has_room
+from outsize.commands.planned import read_train_plan
 from outsize.errors import RunError, explain
 from outsize.job import Job, dump_job, load_job
-from outsize.plan.plan import Plan, plan_from_dict
+from outsize.plan.plan import Plan
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, open_run, output_errors, read_json, write_text
+from outsize.runs import RunFolder, open_run, output_errors, write_text
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
@@ -36,7 +37,7 @@ def resumes(run: RunFolder, job: Job, mode: str) -> bool:
 
 def plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: Reporter) -> Plan:
     """Return the plan that the training began with, for another might round otherwise; a new one if it cannot be."""
-    before = plan_from_dict(read_json(run.plan, "plan")["train"])
+    before = read_train_plan(run)
     why = _why_not(before, prepared, job)
     if why is None:
         return before

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     import torch
 
 
-def memory_taken(device: torch.device, plan: Plan, reporter: Reporter) -> Callable[[], dict[str, Any]]:
+def memory_taken(
+    device: torch.device, plan_now: Callable[[], Plan], reporter: Reporter
+) -> Callable[[], dict[str, Any]]:
     """Return what is called before validations: it tells the peak of the steps before the first, for the log.
 
     Afterwards nobody could tell the memory of steps from that of validation. Nothing is told on a CPU.
     """
-    told = device.type != "cuda"
+    told, first = device.type != "cuda", plan_now()
 
     def tell() -> dict[str, Any]:
         nonlocal told
@@ -28,9 +30,12 @@ def memory_taken(device: torch.device, plan: Plan, reporter: Reporter) -> Callab
         import torch
 
         taken_bytes = torch.cuda.max_memory_allocated(device)
-        found = {"steps_bytes": taken_bytes, "predicted_bytes": plan.peak_bytes}
+        plan = plan_now()
+        found = {"steps_bytes": taken_bytes, "predicted_bytes": plan.peak_bytes, "replanned": plan != first}
         text = f"steps took at most {format_bytes(taken_bytes)} of the GPU's memory"
-        reporter.say("memory", f"{text}, {format_bytes(plan.peak_bytes)} predicted", **found)
+        # the peak is also that of steps before, one of which may have failed
+        after = " for the plan that took over" if plan != first else ""
+        reporter.say("memory", f"{text}, {format_bytes(plan.peak_bytes)} predicted{after}", **found)
         return {"memory": found}
 
     return tell

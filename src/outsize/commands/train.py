@@ -108,12 +108,14 @@ def _fit(
     log = TrainingLog(run.metrics, run.events, from_step=done)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
     tell = partial(_tell, log=log, reporter=reporter)
-    meter = Meter()
+    meter, plan_now = Meter(), prepared.train_plan
 
     def make_step(plan: Plan) -> Step:
         return compose(prepared.model, loss_terms, plan, bf16=prepared.where.bf16, tell=tell, meter=meter)
 
     def changed(plan: Plan, why: str) -> None:
+        nonlocal plan_now
+        plan_now = plan
         tell(why)
         replace(prepared, train_plan=plan).record(run)  # a resumed training goes on with it
 
@@ -124,9 +126,8 @@ def _fit(
     seen = Seen([each.name for each in prepared.card.classes])
     make = batch_maker(job, prepared, lessons, recipe)
     feed = open_feed(job, prepared, make, seen, recipe, reporter)
-    taken = memory_taken(prepared.device, prepared.train_plan, reporter)
-    num_steps = recipe.num_epochs * recipe.steps_per_epoch
-    with closing(feed), reporter.bar("train", num_steps, "step") as bar:
+    taken = memory_taken(prepared.device, lambda: plan_now, reporter)
+    with closing(feed), reporter.bar("train", recipe.num_epochs * recipe.steps_per_epoch, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
             batches=feed.batches,

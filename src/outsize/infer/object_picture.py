@@ -63,15 +63,19 @@ def outlined(
 
 
 def _place(objects: Sequence[Object], height: int, width: int) -> Window:
-    """Return the part of a scene that is shown: around the middle of its objects."""
+    """Return the part of a scene that is shown: all objects in the middle, or else the one that most are around."""
     place = middle_window(height, width, SIDE_PX)
     if not objects:
         return place
     windows = [each.window for each in objects]
-    rows = [min(each.row for each in windows), max(each.row + each.height for each in windows)]
-    cols = [min(each.col for each in windows), max(each.col + each.width for each in windows)]
-    row = min(max(0, (sum(rows) - place.height) // 2), height - place.height)
-    col = min(max(0, (sum(cols) - place.width) // 2), width - place.width)
+    first = np.array([(each.row, each.col) for each in windows])
+    end = np.array([(each.row_end, each.col_end) for each in windows])
+    around = np.median(first + end, axis=0)
+    central = np.abs(first + end - around).sum(axis=1).argmin()
+    low, high, sides = first.min(axis=0), end.max(axis=0), np.array((place.height, place.width))
+    # between objects that are far apart there may be nothing to see
+    middle = np.where(high - low <= sides, low + high, first[central] + end[central])
+    row, col = np.clip((middle - sides) // 2, 0, np.array((height, width)) - sides).tolist()
     return Window(row, col, place.height, place.width)
 
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
+from outsize.errors import JobError
 from outsize.units import parse_bytes, parse_size
 
 LOSS_NAMES = ("cross_entropy", "dice", "focal", "gscnn")
@@ -16,6 +25,16 @@ class Section(BaseModel):
     """What all sections share: fixed once read, no key goes unnoticed, and every number has an end."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: object, about: ValidationInfo) -> object:
+        """Refuse true and false where pydantic would take them for 1 and 0."""
+        annotation = cls.model_fields[about.field_name or ""].annotation
+        kinds = [each for each in get_args(annotation) or (annotation,) if each is not type(None)]
+        if isinstance(value, bool) and kinds in ([int], [float]):
+            raise ValueError("a whole number" if kinds == [int] else "a number")
+        return value
 
 
 def parse_colour(value: object) -> tuple[int, int, int]:
@@ -36,10 +55,21 @@ def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str | int) else value
 
 
+def _as_label_values(value: object) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not values or any(type(each) is not int or not 0 <= each <= 255 for each in values):
+        raise ValueError("a whole number from 0 to 255, or a list of such")
+    return values
+
+
 def _as_bytes(value: object) -> int:
+    needed = 'a number of bytes, or e.g. "16GiB"'
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError('a number of bytes, or e.g. "16GiB"')
-    return parse_bytes(value)
+        raise ValueError(needed)
+    try:
+        return parse_bytes(value)
+    except JobError as error:
+        raise ValueError(needed) from error
 
 
 def _checked_name(value: str) -> str:
@@ -66,5 +96,4 @@ LabelsName = Annotated[str, AfterValidator(_checked_name)]
 LossName = Annotated[str, AfterValidator(_checked_loss)]
 Colour = Annotated[tuple[int, int, int], BeforeValidator(parse_colour)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
-LabelValue = Annotated[int, Field(ge=0, le=255)]
-LabelValues = Annotated[tuple[LabelValue, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+LabelValues = Annotated[tuple[int, ...], BeforeValidator(_as_label_values)]

@@ -74,7 +74,7 @@ def _checked(
         return section.model_validate(tree)
     except ValidationError as error:
         raise JobError(mistake(error, section, name, place=place)) from None
-    except JobError as error:  # of a size or a class map that is not understood
+    except JobError as error:  # of a class map that is not known
         raise JobError(f"{name}: {error}") from None
 
 

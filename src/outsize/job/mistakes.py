@@ -40,7 +40,7 @@ def mistake(
     error: ValidationError, section: type[BaseModel], name: str, *, place: tuple[str, ...] = ()
 ) -> str:
     """Explain the first mistake in a section that is named `name` and stands at `place` of a job."""
-    first = error.errors()[0]
+    first = _first(error)
     at = ".".join(str(part) for part in (*place, *first["loc"])) or "job"
     if first["type"] == "extra_forbidden":
         known = _known_keys(section, first["loc"][:-1])
@@ -59,6 +59,19 @@ def in_short(error: ValidationError) -> str:
     if first["type"] in ("extra_forbidden", "missing"):
         return f"{at} {'missing' if first['type'] == 'missing' else 'unknown'}"
     return f"{at} = {_short(first)} instead of {_needed(first)}"
+
+
+def _first(error: ValidationError) -> Mapping[str, Any]:
+    """Return the first mistake; of a key that is missing because it was misspelt, the misspelt one."""
+    first, *others = error.errors()
+    if first["type"] != "missing":
+        return first
+    *section, key = first["loc"]
+    for other in others:
+        *beside, word = other["loc"]
+        if other["type"] == "extra_forbidden" and beside == section and _nearest(word, [str(key)]):
+            return other
+    return first
 
 
 def _needed(found: Mapping[str, Any]) -> str:

@@ -150,12 +150,10 @@ class _Watch(TorchDispatchMode):
 
 def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> dict[str, int]:
     """Return what a GPU's libraries do about a convolution beyond its arithmetic; nothing of other operations."""
-    if kind == "convolution":
-        _, weight, bias, *_, transposed, _, _ = args
-        return {
-            "biased_bytes": 0 if bias is None else _size_bytes(results[0]),
-            "depth": weight.shape[0 if transposed else 1],
-        }
+    if kind in ("convolution", "fused_folded_convolution", "fused_joined_convolution"):
+        bias_bytes = 0 if args[2] is None else _size_bytes(results[0])
+        groups, depth = args[-1] if kind == "convolution" else 1, args[0].shape[1]
+        return {"biased_bytes": bias_bytes, "depth": depth if groups == 1 else 0}
     if kind == "convolution_backward" and args[-1][2]:
         return {"biased_bytes": _size_bytes(args[0])}
     return {}

@@ -15,11 +15,14 @@ _COLUMNS = {"convolution"}
 _ENLARGINGS = {"upsample_bilinear2d"}
 
 
-def find_fusible(facts: StepFacts, layers: Collection[str], relus: Collection[str]) -> Fuse:
+def find_fusible(
+    facts: StepFacts, layers: Collection[str], relus: Collection[str], biased: Collection[str] = ()
+) -> Fuse:
     """Return which of the named layers are fused, and how.
 
     A ReLU belongs to a norm if it is a module, and the only one that sees what the norm makes. One that works in
-    place is the only one if it comes first: all others see what it has made.
+    place is the only one if it comes first: all others see what it has made. A join adds the bias of one of the
+    `biased` convolutions if that runs once and nobody else sees what it makes.
     """
     forward = [op for op in facts.ops if not op.backward]
     touching: dict[int, list[StepOp]] = {}
@@ -38,7 +41,26 @@ def find_fusible(facts: StepFacts, layers: Collection[str], relus: Collection[st
     with_relu = tuple(path for path, is_for_relu in followed.items() if is_for_relu)
     norms = tuple(path for path in followed if path not in with_relu)
     columns = tuple(path for path in columns if path not in joins)  # which convolve, too
-    return Fuse(with_relu, norms, pools, joins, columns, enlargings)
+    shifts = tuple(
+        (op.module, layer)
+        for op in forward
+        if op.kind in _JOINS and op.module in joins and (layer := _only_for(op, forward, touching, biased))
+    )
+    return Fuse(with_relu, norms, pools, joins, columns, enlargings, shifts)
+
+
+def _only_for(
+    join: StepOp, forward: list[StepOp], touching: dict[int, list[StepOp]], biased: Collection[str]
+) -> str | None:
+    """Return the biased layer that makes what a join puts second, if for nobody else."""
+    if len(join.inputs) != 2:
+        return None
+    seen = touching[join.inputs[1]]
+    made = seen[0]
+    if len(seen) != 2 or made.kind != "convolution" or made.module not in biased:
+        return None
+    runs = [op for op in forward if op.module in (made.module, join.module) and op.kind == made.kind]
+    return made.module if len(runs) == 2 else None  # each once: the join convolves, too
 
 
 def _is_for_relu(others: list[StepOp], relus: Collection[str]) -> bool:

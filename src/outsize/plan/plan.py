@@ -89,6 +89,7 @@ class Fuse:
     joins: tuple[str, ...] = ()  # convolutions of two tensors side by side, whose gradients are found apart
     columns: tuple[str, ...] = ()  # convolutions of rows far apart, which are run on folded pictures
     enlargings: tuple[str, ...] = ()  # bilinear ones, whose way back is two matrix products
+    shifts: tuple[tuple[str, str], ...] = ()  # a join, and the layer before it whose bias it adds
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,10 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
     compiled = tree["compile"]
     if compiled is not None:
         compiled = Compile(tuple(compiled["paths"]), compiled["activation_budget"])
-    fuse = tree.get("fuse")
+    fuse = dict(tree["fuse"]) if tree.get("fuse") is not None else None
     if fuse is not None:
-        fuse = Fuse(**{name: tuple(paths) for name, paths in fuse.items()})
+        shifts = tuple((join, layer) for join, layer in fuse.pop("shifts", ()))
+        fuse = Fuse(**{name: tuple(paths) for name, paths in fuse.items()}, shifts=shifts)
     offload = tree.get("offload")
     if offload is not None:
         offload = Offload(tuple(offload["blocks"]), offload["host_bytes"])

@@ -35,7 +35,7 @@ class StepOp:
     biased_bytes: int = (
         0  # of what a GPU adds a bias to behind a convolution, or of the gradient that it sums for one
     )
-    depth: int = 0  # channels of each number that a convolution on a GPU makes; 0: not known
+    depth: int = 0  # channels of what a convolution on a GPU reads; 0: not known, or in groups
     workspace_bytes: int = 0  # taken and given back before it ends, where that was seen: no shape tells it
 
 

@@ -152,7 +152,7 @@ def op_seconds(op: StepOp, rates: Rates, *, tf32: bool, training: bool = True) -
     if op.backward:
         own_s = full_s / BACKWARD[precision] + once_s * _GRADIENT_PASSES + KERNEL_S * _GRADIENT_KERNELS
         return own_s + bias_s
-    if 1 < op.depth < _ALIGNED:  # one: depthwise
+    if 0 < op.depth < _ALIGNED:
         full_s, share = full_s * _ALIGNED / op.depth, _FEW_BANDS
     else:
         share = FORWARD[precision]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,24 @@ def is_fake(tensor: Tensor) -> bool:
     https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_fake_tensor.html
     """
     return isinstance(tensor, FakeTensor)
+
+
+def seen_as(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the same memory in another shape, which autograd does not take for a view: it may be changed in place.
+
+    https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/TensorShape.cpp (_unsafe_view)
+    """
+    seen: Tensor = torch.ops.aten._unsafe_view(tensor, list(shape))
+    return seen
+
+
+def made_by(function: type[torch.autograd.Function], tensor: Tensor) -> Any | None:
+    """Return the context of the autograd function that made a tensor; None where another did, or none.
+
+    https://github.com/pytorch/pytorch/blob/main/torch/autograd/function.py (_forward_cls, in FunctionMeta)
+    """
+    node = tensor.grad_fn
+    return node if getattr(node, "_forward_cls", None) is function else None
 
 
 @contextmanager

@@ -48,7 +48,9 @@ def compose(
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
     step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
-    step = graphed(step, model, tell) if plan.graph else step
+    # parts would have to be added up, which a recording cannot
+    is_whole = plan.tiles is None and plan.micro_batches is None
+    step = graphed(step, model, tell) if plan.graph and is_whole else step
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
     step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
     return refuse_norms_across(step, model, plan) if plan.exact else step

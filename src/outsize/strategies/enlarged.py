@@ -80,8 +80,15 @@ def _weights_like(grad: Tensor, side: int, out: int, scale: float | None, align_
 def _weights(
     side: int, out: int, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return the share of each of `out` results that comes from each of `side` numbers: torch's own, of unit rows."""
+    """Return the share of each of `out` results that comes from each of `side` numbers: torch's own, of unit rows.
+
+    Of short numbers they are multiples of the least fraction of which those up to 1 can all be told: so the two shares
+    of a result are exactly 1 together, and no gradient is lost or added. Each rounded for itself would drift.
+    """
     exact = torch.float64 if dtype == torch.float64 else torch.float32  # in which torch computes shares
     unit = torch.eye(side, dtype=exact, device=device).view(1, side, side, 1)
     shares: Tensor = _aten.upsample_bilinear2d(unit, [out, 1], align_corners, scale, None)
+    if dtype.itemsize < exact.itemsize:
+        fraction = torch.finfo(dtype).eps / 2
+        shares = (shares / fraction).round() * fraction
     return shares.reshape(side, out).to(dtype)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from outsize.strategies.compat import is_fake
+from outsize.strategies.compat import is_fake, seen_as
 from outsize.strategies.fused_layer import on_shapes
 
 _aten = torch.ops.aten
@@ -90,4 +90,4 @@ def _fold(x: Tensor, dilation: int) -> Tensor:
 def _unfold(made: Tensor, dilation: int) -> Tensor:
     # what was seen folded is nobody else's: torch need not know that this is a view
     num, channels, rows, cols = made.shape
-    return cast(Tensor, _aten._unsafe_view(made, [num, channels, rows * dilation, cols // dilation]))
+    return seen_as(made, (num, channels, rows * dilation, cols // dilation))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
 from types import MethodType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.losses.cross_entropy import summed_by
@@ -17,12 +20,13 @@ from outsize.plan.fuse import find_fusible
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
 from outsize.strategies.batch_norm import FusedNorm
+from outsize.strategies.compat import made_by
 from outsize.strategies.cross_entropy import summed
 from outsize.strategies.enlarged import Scales, back_by_products, pays
 from outsize.strategies.find import find_module
 from outsize.strategies.folded import can_fold, folded_convolution, folds
 from outsize.strategies.fused_layer import suits
-from outsize.strategies.joined import Window, joined_convolution
+from outsize.strategies.joined import Window, can_shift, joined_convolution
 from outsize.strategies.max_pool import FusedPool, can_pool
 
 
@@ -34,27 +38,30 @@ def fused_layers(model: nn.Module, fuse: Fuse) -> Callable[[], AbstractContextMa
     the model is as it was. What the kernels do not take (another memory format, a CPU, evaluation) runs as it always
     does.
     """
+    find = partial(find_module, model, purpose="fused")
     runs: list[tuple[nn.Module, Any]] = [
-        (find_module(model, path, "fused"), run)
+        (module := find(path), MethodType(run, module))
         for paths, run in (
             (fuse.norms_with_relu, _norm_and_relu),
             (fuse.norms, _norm),
             (fuse.pools, _pool),
-            (fuse.joins, _join),
+            ([path for path in fuse.joins if path not in dict(fuse.shifts)], _join),
             (fuse.columns, _column),
             (fuse.enlargings, _enlarge),
         )
         for path in paths
     ]
+    for pair in (_Shifted(find(join), find(before)) for join, before in fuse.shifts):
+        runs.append((pair.join, MethodType(_join_shifted, pair)))
+        runs.append((pair.before, MethodType(_without_bias, pair.before)))
     if fuse.norms_with_relu:
         relus = (module for module in model.modules() if type(module) is nn.ReLU)
-        runs += [(module, _relu) for module in relus if "forward" not in vars(module)]
+        runs += [(module, MethodType(_relu, module)) for module in relus if "forward" not in vars(module)]
 
     @contextmanager
     def inside() -> Iterator[None]:
         for module, run in runs:
-            # a method, for a copy of the model that is made meanwhile shall run itself
-            module.forward = MethodType(run, module)
+            module.forward = run  # a method, for a copy of the model that is made meanwhile shall run itself
         try:
             with summed_by(summed):
                 yield
@@ -65,12 +72,15 @@ def fused_layers(model: nn.Module, fuse: Fuse) -> Callable[[], AbstractContextMa
     return inside
 
 
-def _norm_and_relu(module: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    return _normed(module, x, relu=True)
+# Arguments have the names that those of forward have: whoever calls a layer may use them.
 
 
-def _norm(module: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    return _normed(module, x, relu=False)
+def _norm_and_relu(module: nn.BatchNorm2d, input: Tensor) -> Tensor:
+    return _normed(module, input, relu=True)
+
+
+def _norm(module: nn.BatchNorm2d, input: Tensor) -> Tensor:
+    return _normed(module, input, relu=False)
 
 
 def _normed(module: nn.BatchNorm2d, x: Tensor, *, relu: bool) -> Tensor:
@@ -85,38 +95,63 @@ def _normed(module: nn.BatchNorm2d, x: Tensor, *, relu: bool) -> Tensor:
     return cast(Tensor, made)
 
 
-def _relu(module: nn.ReLU, x: Tensor) -> Tensor:
+def _relu(module: nn.ReLU, input: Tensor) -> Tensor:
     # a second ReLU would change nothing, but read and write all of it once more
-    node = x.grad_fn
-    done = getattr(node, "_forward_cls", None) is FusedNorm and node.relu and x._version == node.version  # type: ignore[union-attr, unused-ignore]
-    return x if done else type(module).forward(module, x)
+    norm = made_by(FusedNorm, input)
+    done = norm is not None and norm.relu and input._version == norm.version
+    return input if done else type(module).forward(module, input)
 
 
-def _pool(module: nn.MaxPool2d, x: Tensor) -> Tensor:
-    if not suits(x) or min(x.shape[2:]) + 2 * cast(int, module.padding) < cast(int, module.kernel_size):
-        return cast(Tensor, type(module).forward(module, x))
-    made: Any = FusedPool.apply(x, module.kernel_size, module.stride, module.padding)  # type: ignore[no-untyped-call, unused-ignore]
+def _pool(module: nn.MaxPool2d, input: Tensor) -> Tensor:
+    least_px = cast(int, module.kernel_size) - 2 * cast(int, module.padding)
+    if not suits(input) or min(input.shape[2:]) < least_px:
+        return cast(Tensor, type(module).forward(module, input))
+    made: Any = FusedPool.apply(input, module.kernel_size, module.stride, module.padding)  # type: ignore[no-untyped-call, unused-ignore]
     return cast(Tensor, made)
 
 
+class _Shifted(NamedTuple):
+    """A join, and the layer before it whose bias it adds: a copy of one has to do with a copy of the other."""
+
+    join: Any
+    before: Any
+
+
 def _join(module: JoinedConv2d, skip: Tensor, up: Tensor) -> Tensor:
-    if not suits(skip) or not suits(up) or skip.dtype != up.dtype or not torch.is_grad_enabled():
-        return type(module).forward(module, skip, up)
-    cast_weights = _as_autocast_does(module, skip)
-    if cast_weights is None:
-        return type(module).forward(module, skip, up)  # which casts both at once
+    return _joined(module, skip, up, None)
+
+
+def _join_shifted(pair: _Shifted, skip: Tensor, up: Tensor) -> Tensor:
+    return _joined(pair.join, skip, up, pair.before.bias.to(up.dtype))
+
+
+def _joined(module: JoinedConv2d, skip: Tensor, up: Tensor, shift: Tensor | None) -> Tensor:
+    cast_weights = None
+    if suits(skip) and suits(up) and skip.dtype == up.dtype and torch.is_grad_enabled():
+        cast_weights = _as_autocast_does(module, skip)
+    if cast_weights is None:  # torch casts both at once
+        return type(module).forward(module, skip, up if shift is None else up + shift[:, None, None])
     window = Window(
         *(cast(tuple[int, int], each) for each in (module.stride, module.padding, module.dilation))
     )
-    return joined_convolution(skip, up, *cast_weights, window)
+    return joined_convolution(skip, up, *cast_weights, window, shift)
 
 
-def _column(module: nn.Conv2d, x: Tensor) -> Tensor:
-    cast_weights = _as_autocast_does(module, x) if suits(x) and folds(module, x) else None
+def _without_bias(module: nn.ConvTranspose2d, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+    """Run a layer whose bias is added by the join behind it."""
+    if output_size is not None:
+        assert module.bias is not None
+        return type(module).forward(module, input, output_size) - module.bias[:, None, None]
+    settings: Any = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
+    return F.conv_transpose2d(input, module.weight, None, *settings)
+
+
+def _column(module: nn.Conv2d, input: Tensor) -> Tensor:
+    cast_weights = _as_autocast_does(module, input) if suits(input) and folds(module, input) else None
     if cast_weights is None:
-        return type(module).forward(module, x)
+        return type(module).forward(module, input)
     dilation = module.dilation[0]
-    return folded_convolution(x, *cast_weights, cast(int, module.padding[0]) // dilation, dilation)
+    return folded_convolution(input, *cast_weights, cast(int, module.padding[0]) // dilation, dilation)
 
 
 def _as_autocast_does(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
@@ -128,8 +163,9 @@ def _as_autocast_does(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor | No
     return module.weight.to(x.dtype), None if module.bias is None else module.bias.to(x.dtype)
 
 
-def _enlarge(module: nn.Upsample | Resized, x: Tensor, *size: Any) -> Tensor:
-    made: Tensor = type(module).forward(module, x, *size)  # type: ignore[arg-type]
+def _enlarge(module: nn.Upsample | Resized, *inputs: Any, **named: Any) -> Tensor:
+    made: Tensor = type(module).forward(module, *inputs, **named)  # type: ignore[arg-type]
+    x: Tensor = inputs[0] if inputs else named["x" if isinstance(module, Resized) else "input"]
     if not suits(x) or not made.requires_grad or not pays(x, made):
         return made
     scales: Scales = (None, None)
@@ -144,7 +180,19 @@ def fusible(model: nn.Module, facts: StepFacts) -> Fuse:
     named = dict(model.named_modules())
     layers = {path for path, module in named.items() if can_be_fused(module)}
     relus = {path for path, module in named.items() if type(module) is nn.ReLU}
-    return find_fusible(facts, layers, relus)
+    biased = {path for path, module in named.items() if _leaves_its_bias(module)}
+    found = find_fusible(facts, layers, relus, biased)
+    shifts = tuple((join, before) for join, before in found.shifts if _can_shift(named[join]))
+    return replace(found, shifts=shifts)
+
+
+def _can_shift(join: Any) -> bool:
+    return can_shift(join.weight, Window(join.stride, join.padding, join.dilation))
+
+
+def _leaves_its_bias(module: nn.Module) -> bool:
+    """Whether a layer can run without its bias, for a join to add it."""
+    return type(module) is nn.ConvTranspose2d and module.bias is not None and "forward" not in vars(module)
 
 
 def can_be_fused(module: nn.Module) -> bool:

@@ -5,8 +5,10 @@
     step 5, ...     batch -> memory of the recording | replayed | its gradients -> .grad, its terms copied
 
 For steps of so many short kernels that the host cannot call them as fast as they run. What is recorded are the same
-kernels, so the answer is the same. A recording keeps the memory of its step for good. Batches of another shape,
-another output of the model or other parameters to train are recorded anew.
+kernels but for the division by totals, which are tensors there, so the answer is the same to rounding. A recording
+keeps the memory of its step for good, so there is one at a time: batches of another shape, another output of the model
+or other parameters to train are recorded anew, a few times. On a CPU, and where gradients are to be added to, steps
+run as they are.
 """
 
 from __future__ import annotations
@@ -21,27 +23,32 @@ from outsize.data.batch import Batch
 from outsize.strategies.step import Step, Terms
 
 NUM_PLAIN = 3  # steps before one is recorded
-_MOST = 4  # recordings: each keeps its memory, and what changes all the time is not worth any
+_MOST = 8  # recordings in all: what changes all the time is not worth any
 
 
 def graphed(step: Step, model: nn.Module, tell: Callable[[str], object]) -> Step:
     """Return the step that is recorded once and replayed; where it cannot be recorded it will `tell` and go on."""
     recordings: dict[Hashable, _Recording] = {}
     seen: dict[Hashable, int] = {}
-    failed = False
+    num_recorded = 0
 
     def run(batch: Batch, *, last: bool) -> Terms:
-        nonlocal failed
+        nonlocal num_recorded
+        # a replay writes its gradients where it always does: it cannot add to others
+        if not _is_on_gpu(batch) or any(each.grad is not None for each in model.parameters()):
+            return step(batch, last=last)
         kind = _kind(model, batch)
         if kind in recordings:
             return recordings[kind].replay(batch)
         seen[kind] = seen.get(kind, 0) + 1
-        if failed or seen[kind] <= NUM_PLAIN or len(recordings) == _MOST or _has_gradients(model):
+        if seen[kind] <= NUM_PLAIN or num_recorded >= _MOST:
             return step(batch, last=last)
+        recordings.clear()  # it would keep its memory
+        num_recorded += 1
         try:
             recordings[kind] = _record(step, model, batch)
-        except RuntimeError as error:  # an operation that waits for the GPU, or no memory for one more copy
-            failed = True
+        except RuntimeError as error:  # an operation that waits for the GPU, or no memory to keep
+            num_recorded = _MOST
             model.zero_grad(set_to_none=True)
             reason = str(error).partition("\n")[0]
             tell(
@@ -65,20 +72,24 @@ class _Recording:
         for mine, given in zip(_tensors(self.batch), _tensors(batch), strict=True):
             mine.copy_(given, non_blocking=True)
         self.totals.copy_(_listed(batch.totals), non_blocking=True)
-        self.graph.replay()
+        with torch.cuda.device(self.totals.device):
+            self.graph.replay()
         for parameter, gradient in self.gradients:
-            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            parameter.grad = gradient
         return {name: value.clone() for name, value in self.terms.items()}
 
 
 def _record(step: Step, model: nn.Module, batch: Batch) -> _Recording:
+    device = batch.images.device
     mine = batch.each(torch.clone)
-    totals = _listed(batch.totals).to(batch.images.device)
+    totals = _listed(batch.totals).to(device)
     # tensors in place of numbers, which would be part of the recording
     counts = {name: totals[place] for place, name in enumerate(batch.totals)}
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        terms = step(replace(mine, totals=counts), last=True)
+    # other threads bring batches to page-locked memory meanwhile: only what this one calls counts, backward too
+    with torch.cuda.device(device), torch.autograd.set_multithreading_enabled(False):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            terms = step(replace(mine, totals=counts), last=True)
     gradients = tuple((each, each.grad) for each in model.parameters() if each.grad is not None)
     model.zero_grad(set_to_none=True)
     return _Recording(graph, mine, totals, terms, gradients)
@@ -92,8 +103,8 @@ def _kind(model: nn.Module, batch: Batch) -> Hashable:
     return shapes, tuple(batch.totals), trained, modes, getattr(model, "output", None)
 
 
-def _has_gradients(model: nn.Module) -> bool:
-    return any(each.grad is not None for each in model.parameters())
+def _is_on_gpu(batch: Batch) -> bool:
+    return batch.images.device.type == "cuda"
 
 
 def _tensors(batch: Batch) -> Iterator[Tensor]:

@@ -171,6 +171,35 @@ def _gradient(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917 - as a 
         tl.store(out + start + at, g.to(out.dtype.element_ty), mask=mask)
 
 
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _plain_sums(  # type: ignore[no-untyped-def]
+    x, sums, num_rows, num_groups, num_steps, by: tl.constexpr, wide: tl.constexpr, high: tl.constexpr
+):
+    num_channels = num_groups * by
+    num_across = tl.cdiv(num_channels, wide)
+    channel = tl.program_id(0) % num_across * wide + tl.arange(0, wide)
+    down = tl.program_id(0) // num_across
+    inside = channel < num_channels
+    row = tl.arange(0, high)
+    at = row[:, None] * num_channels + channel[None, :]
+    total = tl.zeros([high, wide], tl.float32)
+    top = down.to(tl.int64) * num_steps * high
+    for step in range(num_steps):
+        start = top + step * high
+        mask = (row < num_rows - start)[:, None] & inside[None, :]
+        total += tl.load(x + start * num_channels + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(sums + down * num_channels + channel, tl.sum(total, 0), mask=inside)
+
+
+def sums(x: Tensor) -> Tensor:
+    """Return the sum of each channel, in float32."""
+    cut = _cut(x.shape, x.device.index)
+    parts = torch.empty(cut.num_down, cut.num_channels, device=x.device)
+    sizes = (cut.num_rows, cut.num_groups, cut.num_steps, cut.by, cut.wide, cut.high)
+    launch(_plain_sums, (x.shape, x.dtype), cut.grid, x, parts, *sizes)
+    return parts.sum(0)
+
+
 def statistics(
     x: Tensor, running: tuple[Tensor, Tensor], momentum: float, eps: float
 ) -> tuple[Tensor, Tensor]:
