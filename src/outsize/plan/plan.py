@@ -163,10 +163,10 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
     compiled = tree["compile"]
     if compiled is not None:
         compiled = Compile(tuple(compiled["paths"]), compiled["activation_budget"])
-    fuse = dict(tree["fuse"]) if tree.get("fuse") is not None else None
+    fuse = tree.get("fuse")
     if fuse is not None:
-        shifts = tuple((join, layer) for join, layer in fuse.pop("shifts", ()))
-        fuse = Fuse(**{name: tuple(paths) for name, paths in fuse.items()}, shifts=shifts)
+        shifts = tuple((join, layer) for join, layer in fuse.get("shifts", ()))
+        fuse = Fuse(**{**{name: tuple(paths) for name, paths in fuse.items()}, "shifts": shifts})
     offload = tree.get("offload")
     if offload is not None:
         offload = Offload(tuple(offload["blocks"]), offload["host_bytes"])
