@@ -14,6 +14,7 @@ from outsize.commands import recording
 from outsize.commands.planning import situation_named
 from outsize.commands.recording import Recorded, recorded_where_faster
 from outsize.job import Job, load_job
+from outsize.models import build_model
 from outsize.plan.plan import Plan, Recompute
 from outsize.progress import Reporter
 
@@ -103,3 +104,22 @@ def test_a_trial_that_fails_in_its_process_says_none(job: Job) -> None:
     unsendable = nn.Conv2d(3, 2, 1)
     unsendable.register_forward_hook(lambda *_: None)
     assert recording._try_apart(replace(trial, model=unsendable)) is None
+
+
+def test_both_ways_are_run_from_the_same_weights_and_compared(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 7)
+    small = job.train.model_copy(update={"tile_px": 32, "batch": 2})
+    model = build_model("unet", num_classes=2, in_channels=3, width=4, levels=2)
+    trial = recording._Trial(
+        job.model_copy(update={"train": small}), model, 3, None, False, torch.device("cpu")
+    )
+    found = recording._tried(trial)  # a CPU records nothing, so both are the same
+    assert found is not None
+    assert found.held_bytes == 7
+    losses = iter([(0.1, [1.0, 0.9]), (0.05, [1.0, 0.8])])
+    monkeypatch.setattr(recording, "_run", lambda *_: next(losses))
+    assert recording._tried(trial) is None  # it does not train alike

@@ -13,7 +13,6 @@ import os
 import pickle
 import platform
 import time
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,8 @@ from outsize.progress import Reporter
 from outsize.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     import torch
     from torch import nn
 
@@ -126,24 +127,35 @@ def _recall_or_try(
 
 def _try_apart(trial: _Trial) -> Recorded | None:
     """Try in another process; None where it cannot be, whatever the reason."""
-    context = multiprocessing.get_context("forkserver")
-    pool = ProcessPoolExecutor(1, mp_context=context)
     try:
         # as bytes: shared memory, which tensors would be sent by, is scarce in containers
-        return pool.submit(_try_sent, pickle.dumps(trial)).result(_PATIENCE_S)
-    except (BrokenExecutor, TimeoutError, pickle.PicklingError, AttributeError, TypeError, RuntimeError):
-        return None  # a model that cannot be sent, a GPU that takes one process at a time, an operation that waits
+        sent = pickle.dumps(trial)
+    except (pickle.PicklingError, AttributeError, TypeError):  # a model that cannot be sent
+        return None
+    context = multiprocessing.get_context("forkserver")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_try_sent, args=(sent, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        found: Recorded | None = here.recv() if here.poll(_PATIENCE_S) else None
+    except EOFError:  # it ended without a word
+        found = None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        process.kill()
+        process.join()
+    return found
 
 
-def _try_sent(sent: bytes) -> Recorded | None:
+def _try_sent(sent: bytes, back: Connection) -> None:
     import torch
 
     trial: _Trial = pickle.loads(sent)  # our own, a moment ago
-    torch.cuda.set_device(trial.device)
-    torch.backends.cudnn.benchmark = False
-    return _tried(trial)
+    try:
+        torch.cuda.set_device(trial.device)
+        back.send(_tried(trial))
+    except (RuntimeError, AssertionError):  # no GPU for a second process, no memory, an operation that waits
+        back.send(None)
 
 
 def _tried(trial: _Trial) -> Recorded | None:
