@@ -35,8 +35,8 @@ def job(tmp_path: Path) -> Job:
 def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded | None, **changes: Any) -> Plan:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
     monkeypatch.setattr(recording, "_try_apart", lambda _: found)
-    monkeypatch.setattr("outsize.measure.bandwidth.cache_folder", lambda: None)
-    monkeypatch.setattr("outsize.measure.bandwidth.fingerprint", lambda _: "a GPU")
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
+    monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
     plan = replace(TRAIN, **changes)
     made = recorded_where_faster(job, nn.Conv2d(3, 2, 1), 3, plan, PREDICT, where, Reporter("quiet"))
     assert made.graph or made == plan
@@ -79,8 +79,8 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    monkeypatch.setattr("outsize.measure.bandwidth.cache_folder", lambda: tmp_path)
-    monkeypatch.setattr("outsize.measure.bandwidth.fingerprint", lambda _: "a GPU")
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
     answers, models = [FASTER, None], [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1)]
     monkeypatch.setattr(recording, "_try_apart", lambda _: answers.pop(0))
 
@@ -93,7 +93,9 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     assert [plan(model).graph for model in models] == first  # and nothing was tried: no answers are left
     for path in tmp_path.glob("graph-*.json"):
         path.write_text('{"called_s": -1}')
+    answers += [None, None]  # what is broken is tried anew
     assert not any(plan(model).graph for model in models)
+    assert answers == []
 
 
 def test_a_trial_that_fails_in_its_process_says_none(job: Job) -> None:

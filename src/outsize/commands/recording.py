@@ -6,8 +6,8 @@ In a process of its own: a recording that fails may leave torch's allocator and 
 from __future__ import annotations
 
 import gc
-import hashlib
 import json
+import math
 import multiprocessing
 import os
 import pickle
@@ -47,6 +47,9 @@ class Recorded:
     held_bytes: int  # of the GPU, with the recording
 
 
+_CANNOT_BE = Recorded(0.0, 0.0, 0)  # recorded; remembered, too, lest it be tried at each start
+
+
 @dataclass(frozen=True)
 class _Trial:
     """What the process that tries has to know."""
@@ -74,7 +77,7 @@ def recorded_where_faster(
     if not _is_worth_a_trial(job, train_plan, where):
         return train_plan
     found = _recall_or_try(job, model, num_bands, train_plan, where, reporter)
-    if found is None or found.replayed_s > _WORTH * found.called_s:
+    if found == _CANNOT_BE or found.replayed_s > _WORTH * found.called_s:
         return train_plan
     # a recording keeps its memory while a validation runs
     if found.held_bytes + predict_plan.peak_bytes > usable_bytes(where.machine, job.limits):
@@ -100,29 +103,25 @@ def _is_worth_a_trial(job: Job, plan: Plan, where: Situation) -> bool:
 
 def _recall_or_try(
     job: Job, model: nn.Module, num_bands: int, plan: Plan, where: Situation, reporter: Reporter
-) -> Recorded | None:
-    """Return what was seen before of the same step on the same device, or try it now; None where it cannot be."""
-    from outsize.measure.bandwidth import cache_folder, fingerprint, remember
+) -> Recorded:
+    """Return what was seen before of the same step on the same device, or try it now."""
     from outsize.measure.profiled import name_of
+    from outsize.measure.remembered import cache_folder, fingerprint, key_of, recall_or_make
 
-    assert where.device is not None
-    section, folder = job.train, cache_folder()
+    section, device = job.train, where.device
+    assert device is not None
     names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
-    names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(where.device)]
+    names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
     # the host's speed decides
     names += [platform.node(), str(os.cpu_count()), str(os.environ.get("PYTORCH_ALLOC_CONF"))]
-    key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
-    path = None if folder is None else folder / f"graph-{key}.json"
-    if path is not None and path.exists():
-        return _recall(path)
-    reporter.say(
-        "recording", "trying whether the step is faster as one CUDA graph; remembered for the next time"
-    )
-    trial = _Trial(job, model, num_bands, plan.fuse, where.bf16, where.device)
-    found = _try_apart(trial)
-    if path is not None:
-        remember(path, {} if found is None else asdict(found))
-    return found
+
+    def try_now() -> Recorded:
+        reporter.say(
+            "recording", "trying whether the step is faster as one CUDA graph; remembered for the next time"
+        )
+        return _try_apart(_Trial(job, model, num_bands, plan.fuse, where.bf16, device)) or _CANNOT_BE
+
+    return recall_or_make(cache_folder(), f"graph-{key_of(names)}.json", read=_recall, make=try_now)
 
 
 def _try_apart(trial: _Trial) -> Recorded | None:
@@ -206,10 +205,10 @@ def _run(step: RealStep, device: torch.device) -> tuple[float, list[float]]:
 
 
 def _recall(path: Path) -> Recorded | None:
-    """Return what was seen, None where it could not be or the file is not sound."""
+    """Return what was seen; None where there is no file, or it is not sound."""
     try:
         found = Recorded(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    sound = all(isinstance(each, int | float) and each > 0 for each in asdict(found).values())
-    return found if sound else None
+    sound = all(isinstance(each, int | float) and 0 < each < math.inf for each in asdict(found).values())
+    return found if sound or found == _CANNOT_BE else None

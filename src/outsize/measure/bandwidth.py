@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import math
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from outsize.measure.remembered import cache_folder, device_name, driver, fingerprint, recall_or_make
 from outsize.plan.machines import GIB
 from outsize.plan.times import CONVOLUTION_CALLS, GRADIENT_CALLS, Precision, Rates
 
@@ -71,28 +68,13 @@ def recall_or_measure(
     device: torch.device, *, folder: Path | None = None, budget_s: float = BUDGET_S
 ) -> Measured:
     """Return what was remembered of this very device, driver and torch, or measure; a broken file is made anew."""
-    folder = cache_folder() if folder is None else folder
     here = fingerprint(device)
-    if folder is None:
-        return measure(device, budget_s=budget_s)
-    path = folder / f"machine-{here}.json"
-    known = _recall(path, here)
-    if known is not None:
-        return known
-    measured = measure(device, budget_s=budget_s)
-    remember(path, asdict(measured))
-    return measured
-
-
-def cache_folder() -> Path | None:
-    """Return the folder that outlives runs, or None where a user has none."""
-    asked = os.environ.get("XDG_CACHE_HOME", "")
-    if asked and Path(asked).is_absolute():  # a relative one is to be ignored, says the XDG specification
-        return Path(asked) / "outsize"
-    try:
-        return Path.home() / ".cache" / "outsize"
-    except RuntimeError:  # no such user in the container
-        return None
+    return recall_or_make(
+        cache_folder() if folder is None else folder,
+        f"machine-{here}.json",
+        read=lambda path: _recall(path, here),
+        make=lambda: measure(device, budget_s=budget_s),
+    )
 
 
 def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
@@ -117,8 +99,8 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
         to_device, to_host = _link_bytes_per_s(device, turn_s) if cuda else (None, None)
     return Measured(
         fingerprint=fingerprint(device),
-        device=_device_name(device),
-        driver=_driver(device),
+        device=device_name(device),
+        driver=driver(device),
         torch=torch.__version__,
         matmul_flops_per_s=matmul,
         conv_flops_per_s=conv,
@@ -264,33 +246,6 @@ def _cuda_s(run: Callable[[], Tensor], num_runs: int) -> float:
     return float(start.elapsed_time(end)) / 1e3 / num_runs
 
 
-def fingerprint(device: torch.device) -> str:
-    """Return what names a device, its driver and this torch in the names of files."""
-    parts = [_device_name(device), _driver(device), torch.__version__]
-    if device.type != "cuda":
-        parts.append(f"{torch.get_num_threads()} threads")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _driver(device: torch.device) -> str:
-    """Return the line in which Linux tells the version of the driver; elsewhere that of CUDA must do."""
-    if device.type != "cuda":
-        return ""
-    with contextlib.suppress(OSError):
-        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").partition("\n")[0].strip()
-    return f"CUDA {torch.version.cuda}"
-
-
 def _recall(path: Path, here: str) -> Measured | None:
     """Read what was remembered; None for a file that is not there, broken, of another machine or not sound."""
     try:
@@ -305,15 +260,3 @@ def _recall(path: Path, here: str) -> Measured | None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return known if sound and known.fingerprint == here else None
-
-
-def remember(path: Path, tree: dict[str, Any]) -> None:
-    """Write the file whole or not at all; a folder that cannot be written to costs a measurement each time, no more."""
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)

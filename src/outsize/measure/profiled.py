@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from outsize.measure.bandwidth import cache_folder, fingerprint, remember
+from outsize.measure.remembered import cache_folder, fingerprint, key_of, recall_or_make
 from outsize.plan import times
 from outsize.plan.step import StepOp
 from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
@@ -97,20 +97,10 @@ def recall_or_learn(
     names: Sequence[str], device: torch.device, learn_now: Callable[[], Learnt | None]
 ) -> Learnt | None:
     """Return what was learnt before of a step with these names on this very device and torch, or learn it now."""
-    folder = cache_folder()
-    if folder is None:
-        return learn_now()
     # factors are over modelled times: another model of times makes them worthless
     model = hashlib.sha256(Path(times.__file__).read_bytes()).hexdigest()
-    key = hashlib.sha256("\n".join([*names, model, fingerprint(device)]).encode()).hexdigest()[:16]
-    path = folder / f"step-{key}.json"
-    known = _recall(path)
-    if known is not None:
-        return known
-    learnt = learn_now()
-    if learnt is not None:
-        remember(path, asdict(learnt))
-    return learnt
+    key = key_of([*names, model, fingerprint(device)])
+    return recall_or_make(cache_folder(), f"step-{key}.json", read=_recall, make=learn_now)
 
 
 def name_of(model: nn.Module) -> str:

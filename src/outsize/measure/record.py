@@ -76,7 +76,7 @@ def _is_sum_of_gradients(func: Any, args: tuple[Any, ...]) -> bool:
     first, second = args[:2]
     if not isinstance(second, FakeTensor) or first.shape != second.shape or first.dtype != second.dtype:
         return False
-    return bool(first.numel() * first.element_size() == first.untyped_storage().nbytes())
+    return bool(first.nbytes == first.untyped_storage().nbytes())
 
 
 class _Watch(TorchDispatchMode):
@@ -151,16 +151,12 @@ class _Watch(TorchDispatchMode):
 def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> dict[str, int]:
     """Return what a GPU's libraries do about a convolution beyond its arithmetic; nothing of other operations."""
     if kind in ("convolution", "fused_folded_convolution", "fused_joined_convolution"):
-        bias_bytes = 0 if args[2] is None else _size_bytes(results[0])
+        bias_bytes = 0 if args[2] is None else results[0].nbytes
         groups, depth = args[-1] if kind == "convolution" else 1, args[0].shape[1]
         return {"biased_bytes": bias_bytes, "depth": depth if groups == 1 else 0}
     if kind == "convolution_backward" and args[-1][2]:
-        return {"biased_bytes": _size_bytes(args[0])}
+        return {"biased_bytes": args[0].nbytes}
     return {}
-
-
-def _size_bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _packing(log: Log, where: Where) -> Callable[[Tensor], Tensor]:
@@ -169,8 +165,7 @@ def _packing(log: Log, where: Where) -> Callable[[Tensor], Tensor]:
         if log.lives[storage].role == "weight" or is_parameter(tensor):
             return tensor
         here = where.here
-        size_bytes = tensor.numel() * tensor.element_size()
-        log.saved.append(Saved((*here, log.ordinals[here]), storage, size_bytes, len(log.ops)))
+        log.saved.append(Saved((*here, log.ordinals[here]), storage, tensor.nbytes, len(log.ops)))
         log.ordinals[here] += 1
         return log.twin_of(tensor, storage) if isinstance(tensor, FakeTensor) else tensor
 

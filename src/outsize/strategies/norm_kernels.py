@@ -1,4 +1,4 @@
-"""The Triton kernels of `batch_norm`: statistics forward, and gradients backward, of numbers that lie channels last.
+"""The Triton kernels of `batch_norm`, for numbers that lie channels last; and sums of channels, which `joined` needs.
 
 All see a tensor as rows of channels. Sums over rows are made in two steps, so that they come out the same each time:
 

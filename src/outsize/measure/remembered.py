@@ -1,0 +1,95 @@
+"""What was found out about a machine and outlives runs: a file for each finding, in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+Finding = TypeVar("Finding")  # a dataclass, or None where there is nothing to remember
+
+
+def recall_or_make(
+    folder: Path | None,
+    name: str,
+    *,
+    read: Callable[[Path], Finding | None],
+    make: Callable[[], Finding],
+) -> Finding:
+    """Return what `read` finds in the file of this name, or make it now and remember it.
+
+    `read` returns None for a file that is not there, broken or not sound: it is made anew.
+    """
+    if folder is None:
+        return make()
+    known = read(folder / name)
+    if known is not None:
+        return known
+    made = make()
+    if made is not None:
+        _write(folder / name, asdict(made))  # type: ignore[call-overload]
+    return made
+
+
+def key_of(names: Iterable[str]) -> str:
+    """Return a short name for all these together, for the name of a file."""
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+
+
+def cache_folder() -> Path | None:
+    """Return the folder that outlives runs, or None where a user has none."""
+    asked = os.environ.get("XDG_CACHE_HOME", "")
+    if asked and Path(asked).is_absolute():  # a relative one is to be ignored, says the XDG specification
+        return Path(asked) / "outsize"
+    try:
+        return Path.home() / ".cache" / "outsize"
+    except RuntimeError:  # no such user in the container
+        return None
+
+
+def fingerprint(device: torch.device) -> str:
+    """Return what names a device, its driver and this torch in the names of files."""
+    parts = [device_name(device), driver(device), torch.__version__]
+    if device.type != "cuda":
+        parts.append(f"{torch.get_num_threads()} threads")
+    return key_of(parts)
+
+
+def device_name(device: torch.device) -> str:
+    """Return what the maker calls a device."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def driver(device: torch.device) -> str:
+    """Return the line in which Linux tells the version of the driver; elsewhere that of CUDA must do."""
+    if device.type != "cuda":
+        return ""
+    with contextlib.suppress(OSError):
+        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").partition("\n")[0].strip()
+    return f"CUDA {torch.version.cuda}"
+
+
+def _write(path: Path, tree: dict[str, Any]) -> None:
+    """Write the file whole or not at all; a folder that cannot be written to costs a measurement each time, no more."""
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draft.write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)

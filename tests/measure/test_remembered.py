@@ -1,0 +1,37 @@
+"""Findings are made once, and made anew where what is remembered cannot be read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from outsize.measure.remembered import key_of, recall_or_make
+
+
+@dataclass(frozen=True)
+class Found:
+    number: int
+
+
+def _read(path: Path) -> Found | None:
+    return Found(**json.loads(path.read_text())) if path.is_file() else None
+
+
+def test_what_was_made_is_read_the_next_time(tmp_path: Path) -> None:
+    made = iter([Found(1), Found(2)])
+    folder = tmp_path / "not there yet"
+    for _ in range(2):
+        assert recall_or_make(folder, "a.json", read=_read, make=lambda: next(made)) == Found(1)
+    (folder / "a.json").unlink()
+    assert recall_or_make(folder, "a.json", read=_read, make=lambda: next(made)) == Found(2)
+
+
+def test_without_a_folder_or_a_finding_nothing_is_written(tmp_path: Path) -> None:
+    assert recall_or_make(None, "a.json", read=_read, make=lambda: Found(1)) == Found(1)
+    assert recall_or_make(tmp_path, "a.json", read=_read, make=lambda: None) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_order_of_names_counts_and_their_borders() -> None:
+    assert len({key_of(names) for names in (["a", "b"], ["b", "a"], ["ab"], ["a"])}) == 4
