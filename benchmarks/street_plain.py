@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,9 @@ class PlainScript:
             num_workers=workers,
             pin_memory=self.device.type == "cuda",
         )
+        before = active_children()
         self._batches: Iterator[list[Tensor]] = iter(loader)
+        self.workers = [each for each in active_children() if each not in before]
         self._model, self._lr = model, lr
 
     def begin(self) -> None:

@@ -11,8 +11,9 @@ with a DataLoader and torchvision's transforms v2. Ours is what `outsize train` 
 workers.
 
   on the GPU   forward, backward and optimizer on a batch that is there; turns of a few steps of each, CUDA events
-  end to end   from JPEG files; turns of many steps of each, the first ones of a turn not counted, for batches that
-               were made while the other had its turn lie ready; nor the first turn, in which ours keeps what it decodes
+  end to end   from JPEG files; turns of many steps of each, while the workers of the other are stopped; the first
+               steps of a turn are not counted, for their batches lie ready, nor is the first turn, in which ours
+               keeps what it decodes
   waiting      share of the time that the loop waited for its next batch
 
 Figures are medians over turns, ratios medians of ratios of turns that follow one another.
@@ -25,14 +26,17 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +156,10 @@ def measure(network: Network, folder: Path, options: argparse.Namespace, until_s
     job = load_job(_write_job(network, folder, streets, window_px, options))
     ours = Ours(job, options)
     plain.begin()
-    _say(f"{network.title}: ready after {time.perf_counter() - began_s:.0f} s")
+    _say(f"{network.title}: ready after {time.perf_counter() - began_s:.0f} s; {'; '.join(ours.plan.why)}")
     with closing(plain), closing(ours):
-        on_device = time_on_device(ours, plain, options)
+        with stopped(plain.workers):
+            on_device = time_on_device(ours, plain, options)
         _say(f"{network.title}, ms a step on the device: {on_device['ms']}")
         end_to_end = time_end_to_end(ours, plain, options, until_s)
         _say(f"{network.title}, pictures/s end to end: {end_to_end['pictures_per_s']}")
@@ -239,6 +244,32 @@ def time_on_device(ours: Ours, plain: PlainScript, options: argparse.Namespace) 
     }
 
 
+@contextmanager
+def stopped(workers: Sequence[BaseProcess]) -> Iterator[None]:
+    """Let processes stand still meanwhile: what they make ahead would take cores from those that are timed."""
+    stop(workers)
+    try:
+        yield
+    finally:
+        go_on(workers)
+
+
+def stop(workers: Sequence[BaseProcess]) -> None:
+    """Let processes stand still."""
+    _send(workers, signal.SIGSTOP)
+
+
+def go_on(workers: Sequence[BaseProcess]) -> None:
+    """Let processes that stand still go on."""
+    _send(workers, signal.SIGCONT)
+
+
+def _send(workers: Sequence[BaseProcess], what: signal.Signals) -> None:
+    for each in workers:
+        if each.pid is not None and each.is_alive():
+            os.kill(each.pid, what)
+
+
 def _seconds_on_gpu(run: Callable[[], object], num_steps: int) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
@@ -269,7 +300,11 @@ def time_end_to_end(
     def between() -> None:
         if len(mine) > 2 and time.perf_counter() > until_s:
             raise Enough
-        theirs.append(plain.turn(num_steps))
+        own = [each for each in active_children() if each not in plain.workers]
+        with stopped(own):
+            go_on(plain.workers)
+            theirs.append(plain.turn(num_steps))
+            stop(plain.workers)
         mine.append([])
         copies_s.append([])
 
@@ -282,6 +317,8 @@ def time_end_to_end(
         ours.fit(between, log)
     except Enough:
         _say("no time for more turns")
+    finally:
+        go_on(active_children())  # or they would never end
     found = {}
     for name, turns in (("ours", mine[1:]), ("plain", theirs[1 : len(mine)])):
         counted = [turn[options.skipped :] for turn in turns]

@@ -8,12 +8,12 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from outsize.job import Job
+from outsize.plan.convolutions import as_seen
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.machines import find_machine
 from outsize.plan.plan import Fuse, Plan
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt, Rates
-from outsize.plan.workspace import with_workspaces
 from outsize.progress import Reporter
 from outsize.units import Size, format_size, sides_of, size_of
 
@@ -219,7 +219,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
             device=where.kind,
             around=around,
         )
-        return facts if where.learnt is None else with_workspaces(facts, where.learnt.workspaces)
+        return facts if where.learnt is None else as_seen(facts, where.learnt)
 
     return step_of
 

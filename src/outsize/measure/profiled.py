@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from outsize.measure.convolutions import SeenConvolutions, look_at_convolutions
 from outsize.measure.remembered import cache_folder, fingerprint, key_of, recall_or_make
 from outsize.plan import times
+from outsize.plan.convolutions import listed
 from outsize.plan.step import StepOp
 from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
-from outsize.plan.workspace import BACKWARD, FORWARD, is_convolution, is_gradient
 from outsize.units import Size, parse_size
 
 NUM_WARM = 2  # steps that load libraries, choose kernels and make the optimizer's state
@@ -42,7 +42,7 @@ class Seen:
     host_s: float  # until a step was launched; on a CPU what no operation took
     step_s: float
     usable_share: float | None  # of the memory that torch held, what tensors filled
-    workspaces: dict[str, list[int]] = field(default_factory=dict)  # as in Learnt
+    convolutions: SeenConvolutions = field(default_factory=SeenConvolutions)
 
 
 def learn(
@@ -64,7 +64,8 @@ def learn(
         if modelled[name] > 0 and seen.kernels_s[name] > 0
     }
     host_op_s = seen.host_s / max(1.0, sum(map(host_calls, ops)))
-    return Learnt(factors, host_op_s, seen.usable_share, batch, side_px, seen.workspaces)
+    workspaces, paces = seen.convolutions.workspaces, _paces(seen.convolutions.seconds, ops, clock)
+    return Learnt(factors, host_op_s, seen.usable_share, batch, side_px, workspaces, paces)
 
 
 def look_at(run: Callable[[], object], device: torch.device) -> Seen:
@@ -85,7 +86,21 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
     kernels_s = _profiled(run, device)
     step_s = lower_quartile(steps_s)
     host_s = lower_quartile(hosts_s) if cuda else max(0.0, step_s - sum(kernels_s.values()))
-    return Seen(kernels_s, host_s, step_s, usable_share, _workspaces(run, device) if cuda else {})
+    convolutions = look_at_convolutions(run, device) if cuda else SeenConvolutions()
+    return Seen(kernels_s, host_s, step_s, usable_share, convolutions)
+
+
+def _paces(
+    seconds: Mapping[str, Sequence[float]], ops: Sequence[StepOp], clock: Clock
+) -> dict[str, list[float]]:
+    """Return real over modelled time of each convolution; nothing where others ran than are listed."""
+    modelled_s = {way: [clock.op_s(op) for op in found] for way, found in listed(ops).items()}
+    if any(len(seconds.get(way, ())) != len(found) for way, found in modelled_s.items()):
+        return {}
+    return {
+        way: [seen_s / own_s for seen_s, own_s in zip(seconds[way], found, strict=True)]
+        for way, found in modelled_s.items()
+    }
 
 
 def lower_quartile(taken_s: Sequence[float]) -> float:
@@ -147,40 +162,6 @@ def _usable_share(run: Callable[[], object], device: torch.device) -> float:
     return min(MOST_USABLE, max(LEAST_USABLE, share))
 
 
-def _workspaces(run: Callable[[], object], device: torch.device) -> dict[str, list[int]]:
-    """Return what each convolution of a step takes and gives back."""
-    # backward of CUDA tensors would else run in a thread where nobody looks
-    seen = Workspaces(device)
-    with torch.autograd.set_multithreading_enabled(False), seen:
-        run()
-    return seen.found
-
-
-class Workspaces(TorchDispatchMode):
-    """Sees what convolutions take from a GPU's allocator beyond what they are given and what they leave."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._device = device
-        self.found: dict[str, list[int]] = {FORWARD: [], BACKWARD: []}
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kind = func.overloadpacket.__name__
-        if not is_convolution(kind) and not is_gradient(kind):
-            return func(*args, **(kwargs or {}))
-        before_bytes = torch.cuda.memory_allocated(self._device)
-        torch.cuda.reset_peak_memory_stats(self._device)
-        result = func(*args, **(kwargs or {}))
-        after_bytes = torch.cuda.memory_allocated(self._device)
-        most_bytes = torch.cuda.max_memory_allocated(self._device)
-        self.found[BACKWARD if is_gradient(kind) else FORWARD].append(
-            most_bytes - max(before_bytes, after_bytes)
-        )
-        return result
-
-
 def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -197,6 +178,7 @@ def _recall(path: Path) -> Learnt | None:
         sound &= all(
             isinstance(num, int) and num >= 0 for taken in known.workspaces.values() for num in taken
         )
+        sound &= all(0 <= pace < math.inf for found in known.paces.values() for pace in found)
         sound &= known.usable_share is None or LEAST_USABLE <= known.usable_share <= MOST_USABLE
     except (OSError, ValueError, TypeError, AttributeError):
         return None

@@ -37,6 +37,7 @@ class StepOp:
     )
     depth: int = 0  # channels of what a convolution on a GPU reads; 0: not known, or in groups
     workspace_bytes: int = 0  # taken and given back before it ends, where that was seen: no shape tells it
+    pace: float = 0.0  # real over modelled time of its kernels, where that was seen; 0: not
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,9 @@ class Learnt:
     side_px: Size
     # bytes that each convolution took and gave back, forward and backward, in the order they ran
     workspaces: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    paces: Mapping[str, Sequence[float]] = field(
+        default_factory=dict
+    )  # real over modelled time of each of them
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ class Clock:
 
     def op_s(self, op: StepOp) -> float:
         """Return the time of an operation's kernels."""
-        factor = self.factors.get(class_of(op.kind, backward=op.backward), 1.0)
+        factor = op.pace or self.factors.get(class_of(op.kind, backward=op.backward), 1.0)
         return factor * op_seconds(op, self.rates, tf32=self.tf32, training=self.training)
 
     def again_s(self, op: StepOp) -> float:

@@ -14,10 +14,16 @@ run as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.cuda.memory import (  # type: ignore[attr-defined]
+    _cuda_endAllocateToPool,  # as its own use_mem_pool does
+    _cuda_releasePool,
+)
 
 from outsize.data.batch import Batch
 from outsize.strategies.step import Step, Terms
@@ -86,13 +92,35 @@ def _record(step: Step, model: nn.Module, batch: Batch) -> _Recording:
     # tensors in place of numbers, which would be part of the recording
     counts = {name: totals[place] for place, name in enumerate(batch.totals)}
     # other threads bring batches to page-locked memory meanwhile: only what this one calls counts, backward too
-    with torch.cuda.device(device), torch.autograd.set_multithreading_enabled(False):
+    with (
+        torch.cuda.device(device),
+        torch.autograd.set_multithreading_enabled(False),
+        _mended(device) as pool,
+    ):
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             terms = step(replace(mine, totals=counts), last=True)
     gradients = tuple((each, each.grad) for each in model.parameters() if each.grad is not None)
     model.zero_grad(set_to_none=True)
     return _Recording(graph, mine, totals, terms, gradients)
+
+
+@contextmanager
+def _mended(device: torch.device) -> Iterator[Any]:
+    """Lend a pool of memory to a recording; one that fails leaves torch in the middle of it, which is ended here."""
+    pool, numbers = torch.cuda.graph_pool_handle(), torch.cuda.get_rng_state(device)
+    try:
+        yield pool
+    except RuntimeError:
+        index = torch.cuda.current_device()
+        with suppress(RuntimeError):  # where torch did that itself
+            _cuda_endAllocateToPool(index, pool)
+            _cuda_releasePool(index, pool)
+        # the generator waits for numbers of a graph: it gets a state that never knew one
+        generator = torch.cuda.default_generators[index]
+        generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+        generator.set_state(numbers)
+        raise
 
 
 def _kind(model: nn.Module, batch: Batch) -> Hashable:

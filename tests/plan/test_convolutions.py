@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from outsize.plan.arena import held_bytes
+from outsize.plan.convolutions import BACKWARD, FORWARD, as_seen
 from outsize.plan.cost import NOTHING, StepCost
 from outsize.plan.step import StepFacts, StepOp, Storage
-from outsize.plan.workspace import BACKWARD, FORWARD, with_workspaces
+from outsize.plan.times import Clock, Learnt, Rates
 
 MIB = 2**20
 
@@ -34,28 +36,42 @@ PLAIN = _facts(
 SEEN = {FORWARD: [5 * MIB, 0], BACKWARD: [7 * MIB, 132 * MIB]}
 
 
+def _learnt(workspaces: Mapping[str, Sequence[int]], **others: Any) -> Learnt:
+    return Learnt({"arithmetic": 3.0}, 1e-6, None, 1, 8, workspaces, **others)
+
+
 def _taken(facts: StepFacts) -> list[int]:
     return [op.workspace_bytes // MIB for op in facts.ops]
 
 
 def test_in_the_order_they_ran() -> None:
-    assert _taken(with_workspaces(PLAIN, SEEN)) == [5, 0, 0, 7, 132]
+    assert _taken(as_seen(PLAIN, _learnt(SEEN))) == [5, 0, 0, 7, 132]
 
 
 def test_a_block_that_is_run_again_takes_what_it_took_before() -> None:
     again = [*((op.kind, op.module, op.backward) for op in PLAIN.ops[:4]), ("convolution", "a", True)]
     facts = _facts([*again, ("convolution_backward", "", True)])
-    assert _taken(with_workspaces(facts, SEEN)) == [5, 0, 0, 7, 5, 132]
+    assert _taken(as_seen(facts, _learnt(SEEN))) == [5, 0, 0, 7, 5, 132]
 
 
 def test_a_step_with_other_convolutions_stays_as_it_is() -> None:
-    assert with_workspaces(PLAIN, {FORWARD: [1], BACKWARD: [1, 2]}) is PLAIN
-    assert with_workspaces(PLAIN, {}) is PLAIN
+    assert as_seen(PLAIN, _learnt({FORWARD: [1], BACKWARD: [1, 2]})) is PLAIN
+    assert as_seen(PLAIN, _learnt({})) is PLAIN
 
 
 def test_it_counts_while_the_operation_runs() -> None:
-    told = StepCost(with_workspaces(PLAIN, SEEN))
+    told = StepCost(as_seen(PLAIN, _learnt(SEEN)))
     assert [each // MIB for each in told.live_bytes()] == [65, 60, 60, 67, 192]
     assert StepCost(PLAIN).peak_bytes() == 60 * MIB
     # 20 lie in one page of 20; 132 take the rest of 160
     assert held_bytes(told, NOTHING) == (40 + 160) * MIB
+
+
+def test_the_time_of_each_counts_in_place_of_that_of_its_class() -> None:
+    learnt = _learnt(SEEN, paces={FORWARD: [5.0, 0.0], BACKWARD: [2.0, 1.0]})
+    clock = Clock(Rates(1, 1, 1, 1, 1.0, 1, 1, 1, "published"), tf32=True, overlaps=True)
+    one_s = clock.op_s(PLAIN.ops[0])
+    told = as_seen(PLAIN, learnt)
+    assert [op.pace for op in told.ops] == [5, 0, 0, 2, 1]
+    assert clock.taught(learnt).op_s(told.ops[0]) == 5 * one_s
+    assert clock.taught(learnt).op_s(told.ops[2]) == 3 * one_s  # of which nothing was seen
