@@ -14,7 +14,7 @@ workers.
   end to end   from JPEG files; turns of many steps of each, while the workers of the other are stopped; the first
                steps of a turn are not counted, for their batches lie ready, nor is the first turn, in which ours
                keeps what it decodes
-  waiting      share of the time that the loop waited for its next batch
+  waiting      share of the time that the loop waited for its next batch while the GPU had no work left
 
 Figures are medians over turns, ratios medians of ratios of turns that follow one another.
 """

@@ -57,7 +57,7 @@ def test_a_faster_recording_is_taken_and_its_figures_are_told(
     ("found", "changes"),
     [
         (None, {}),  # it could not be recorded
-        (replace(FASTER, replayed_s=0.059), {}),  # not worth the memory
+        (replace(FASTER, replayed_s=0.062), {}),  # not worth the memory
         (replace(FASTER, held_bytes=139 * GIB), {}),  # no room for a validation beside it
         (FASTER, {"recompute": Recompute(blocks=("a",))}),  # memory is short
         (FASTER, {"micro_batches": 2}),

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from outsize.measure import profiled
-from outsize.measure.convolutions import Convolutions
+from outsize.measure.operations import Operations
 from outsize.measure.profiled import learn, look_at, lower_quartile, name_of, recall_or_learn
 from outsize.measure.record import record
 from outsize.plan.machines import find_machine
@@ -181,10 +181,10 @@ def test_what_convolutions_take_and_give_back_is_seen(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: next(most))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
     net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
-    seen = Convolutions(torch.device("cuda"))
+    seen = Operations(torch.device("cuda"))
     with torch.autograd.set_multithreading_enabled(False), seen:
         # the first needs no gradient of its input, and one gradient is enough here
         for parameter in (*net[0].parameters(), *net[1].parameters()):
             parameter.requires_grad_(False)
         net(torch.randn(2, 3, 4, 4)).sum().backward()
-    assert seen.workspaces == {"forward": [20, 10], "backward": [60]}
+    assert seen.workspaces == {"convolution": [20, 10], "convolution_backward, backward": [60]}

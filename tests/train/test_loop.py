@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.errors import ModelError
+from outsize.train import loop
 from outsize.train.loop import Hooks, Position, Recipe, fit
 from outsize.train.phases import Schedule, TrainPhase
 
@@ -257,3 +258,16 @@ def test_a_limit_of_time_that_is_not_reached_changes_nothing() -> None:
     free.fit(schedule=Schedule("cosine"))
     limited.fit(schedule=Schedule("cosine"), max_s=1e9)
     assert [each["lr"] for each in free.lines_of("step")] == [each["lr"] for each in limited.lines_of("step")]
+
+
+@pytest.mark.parametrize("is_through", [True, False])
+def test_a_gpu_that_has_work_left_has_not_waited(is_through: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mark:
+        def query(self) -> bool:
+            return is_through
+
+    monkeypatch.setattr(loop, "_mark", lambda _: Mark())
+    bench = Bench()
+    bench.fit()
+    waits = [each["wait_s"] for each in bench.lines if each["kind"] == "step"]
+    assert all(each > 0 for each in waits) == is_through

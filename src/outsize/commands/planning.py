@@ -8,10 +8,10 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from outsize.job import Job
-from outsize.plan.convolutions import as_seen
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.machines import find_machine
 from outsize.plan.plan import Fuse, Plan
+from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt, Rates
 from outsize.progress import Reporter

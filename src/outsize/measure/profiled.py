@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from outsize.measure.convolutions import SeenConvolutions, look_at_convolutions
+from outsize.measure.operations import SeenOperations, look_at_operations
 from outsize.measure.remembered import cache_folder, fingerprint, key_of, recall_or_make
 from outsize.plan import times
-from outsize.plan.convolutions import listed
+from outsize.plan.seen import grouped, is_convolution
 from outsize.plan.step import StepOp
 from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
 from outsize.units import Size, parse_size
@@ -42,7 +42,7 @@ class Seen:
     host_s: float  # until a step was launched; on a CPU what no operation took
     step_s: float
     usable_share: float | None  # of the memory that torch held, what tensors filled
-    convolutions: SeenConvolutions = field(default_factory=SeenConvolutions)
+    operations: SeenOperations = field(default_factory=SeenOperations)
 
 
 def learn(
@@ -64,7 +64,7 @@ def learn(
         if modelled[name] > 0 and seen.kernels_s[name] > 0
     }
     host_op_s = seen.host_s / max(1.0, sum(map(host_calls, ops)))
-    workspaces, paces = seen.convolutions.workspaces, _paces(seen.convolutions.seconds, ops, clock)
+    workspaces, paces = seen.operations.workspaces, _paces(seen.operations.seconds, ops, clock)
     return Learnt(factors, host_op_s, seen.usable_share, batch, side_px, workspaces, paces)
 
 
@@ -86,21 +86,21 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
     kernels_s = _profiled(run, device)
     step_s = lower_quartile(steps_s)
     host_s = lower_quartile(hosts_s) if cuda else max(0.0, step_s - sum(kernels_s.values()))
-    convolutions = look_at_convolutions(run, device) if cuda else SeenConvolutions()
-    return Seen(kernels_s, host_s, step_s, usable_share, convolutions)
+    operations = look_at_operations(run, device) if cuda else SeenOperations()
+    return Seen(kernels_s, host_s, step_s, usable_share, operations)
 
 
 def _paces(
     seconds: Mapping[str, Sequence[float]], ops: Sequence[StepOp], clock: Clock
 ) -> dict[str, list[float]]:
-    """Return real over modelled time of each convolution; nothing where others ran than are listed."""
-    modelled_s = {way: [clock.op_s(op) for op in found] for way, found in listed(ops).items()}
-    if any(len(seconds.get(way, ())) != len(found) for way, found in modelled_s.items()):
-        return {}
-    return {
-        way: [seen_s / own_s for seen_s, own_s in zip(seconds[way], found, strict=True)]
-        for way, found in modelled_s.items()
-    }
+    """Return real over modelled time of each operation, by group; not of groups of which others ran than are listed."""
+    paces = {}
+    for group, found in grouped(ops).items():
+        modelled_s = [clock.op_s(op) for op in found]
+        if len(seconds.get(group, ())) == len(found) and sum(modelled_s) > 0:
+            pairs = zip(seconds[group], modelled_s, strict=True)
+            paces[group] = [seen_s / own_s if own_s > 0 else 0.0 for seen_s, own_s in pairs]
+    return paces
 
 
 def lower_quartile(taken_s: Sequence[float]) -> float:
@@ -137,17 +137,29 @@ def _profiled(run: Callable[[], object], device: torch.device) -> dict[str, floa
             continue  # a kernel itself, whose time its operation has already
         micros = event.self_device_time_total if cuda else event.self_cpu_time_total
         if cuda or event.name.startswith("aten::"):
-            kind = event.name.removeprefix("aten::")
+            kind = _kind(event)
             found[class_of(kind, backward=_is_backward(event))] += micros / 1e6
     return found
 
 
+def _kind(event: Any) -> str:
+    """Return torch's name of what a kernel belongs to: the bias that a convolution adds is counted with it."""
+    for each in _upwards(event):
+        kind = str(each.name).removeprefix("aten::")
+        if is_convolution(kind):
+            return kind
+    return str(event.name).removeprefix("aten::")
+
+
 def _is_backward(event: Any) -> bool:
+    return any(each.name.startswith(_BACKWARD) for each in _upwards(event))
+
+
+def _upwards(event: Any) -> Iterator[Any]:
+    """Yield an event of the profiler, and all that it is a part of."""
     while event is not None:
-        if event.name.startswith(_BACKWARD):
-            return True
+        yield event
         event = event.cpu_parent
-    return False
 
 
 def _usable_share(run: Callable[[], object], device: torch.device) -> float:

@@ -218,7 +218,7 @@ class Clock:
         """Return the time to make an operation's result again: what a norm found out the first time is kept."""
         if "norm" not in op.kind:
             return self.op_s(op)
-        return self.factors.get(REST, 1.0) * op_seconds(
+        return (op.pace or self.factors.get(NORMS, 1.0)) * op_seconds(
             replace(op, kind="mul"), self.rates, tf32=self.tf32, training=self.training
         )
 

@@ -133,9 +133,11 @@ def _run_epoch(
     phase = recipe.phases[position.phase]
     num_steps = phase.epochs * recipe.steps_per_epoch
     model.train()
+    mark = None
     ended_s = waiting_since_s = time.perf_counter()
     for batch in hooks.batches(position.total_epochs, position.step):
-        wait_s = time.perf_counter() - waiting_since_s
+        # a GPU that still has work of the last step has not waited, though the host that runs ahead of it has
+        wait_s = 0.0 if mark is not None and not mark.query() else time.perf_counter() - waiting_since_s
         phase_step = position.epoch * recipe.steps_per_epoch + position.step
         spent = recipe.spent(position.phase, time.monotonic() - start_s)
         lr = phase.lr * recipe.schedule.factor(phase_step, num_steps, recipe.steps_per_epoch, spent=spent)
@@ -146,6 +148,7 @@ def _run_epoch(
         terms = step(batch, last=True)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # now, not before the next: validation has no room for them
+        mark = _mark(batch)
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
         position = _at_time(position, recipe, start_s)
         # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too
@@ -160,6 +163,12 @@ def _run_epoch(
             break
         waiting_since_s = time.perf_counter()
     return position
+
+
+def _mark(batch: Batch) -> torch.cuda.Event | None:
+    """Return what tells whether a GPU is through with all that was called so far; a CPU always is."""
+    device = batch.images.device
+    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
 
 def _refuse_diverged(terms: Mapping[str, torch.Tensor], position: Position, lr: float) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outsize.plan.arena import held_bytes
-from outsize.plan.convolutions import BACKWARD, FORWARD, as_seen
 from outsize.plan.cost import NOTHING, StepCost
+from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.times import Clock, Learnt, Rates
 
@@ -33,7 +33,11 @@ PLAIN = _facts(
         ("convolution_backward", "", True),
     ]
 )
-SEEN = {FORWARD: [5 * MIB, 0], BACKWARD: [7 * MIB, 132 * MIB]}
+SEEN = {
+    "convolution": [5 * MIB],
+    "fused_joined_convolution": [0],
+    "convolution_backward, backward": [7 * MIB, 132 * MIB],
+}
 
 
 def _learnt(workspaces: Mapping[str, Sequence[int]], **others: Any) -> Learnt:
@@ -54,8 +58,8 @@ def test_a_block_that_is_run_again_takes_what_it_took_before() -> None:
     assert _taken(as_seen(facts, _learnt(SEEN))) == [5, 0, 0, 7, 5, 132]
 
 
-def test_a_step_with_other_convolutions_stays_as_it_is() -> None:
-    assert as_seen(PLAIN, _learnt({FORWARD: [1], BACKWARD: [1, 2]})) is PLAIN
+def test_a_group_of_which_others_were_seen_stays_as_it_is() -> None:
+    assert _taken(as_seen(PLAIN, _learnt({**SEEN, "convolution": [MIB, MIB]}))) == [0, 0, 0, 7, 132]
     assert as_seen(PLAIN, _learnt({})) is PLAIN
 
 
@@ -68,7 +72,7 @@ def test_it_counts_while_the_operation_runs() -> None:
 
 
 def test_the_time_of_each_counts_in_place_of_that_of_its_class() -> None:
-    learnt = _learnt(SEEN, paces={FORWARD: [5.0, 0.0], BACKWARD: [2.0, 1.0]})
+    learnt = _learnt(SEEN, paces={"convolution": [5.0], "convolution_backward, backward": [2.0, 1.0]})
     clock = Clock(Rates(1, 1, 1, 1, 1.0, 1, 1, 1, "published"), tf32=True, overlaps=True)
     one_s = clock.op_s(PLAIN.ops[0])
     told = as_seen(PLAIN, learnt)
