@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from outsize.commands import recording
+from outsize.commands import graph_trial, recording
+from outsize.commands.graph_trial import Recorded, Trial, cannot_be, tried, try_apart
 from outsize.commands.planning import situation_named
-from outsize.commands.recording import Recorded, recorded_where_faster
+from outsize.commands.recording import recorded_where_faster
 from outsize.job import Job, load_job
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Recompute
@@ -32,14 +33,14 @@ def job(tmp_path: Path) -> Job:
     return load_job(path, [])
 
 
-def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded | None, **changes: Any) -> Plan:
+def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded, **changes: Any) -> Plan:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    monkeypatch.setattr(recording, "_try_apart", lambda _: found)
+    monkeypatch.setattr(recording, "try_apart", lambda _: found)
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
     monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
     plan = replace(TRAIN, **changes)
     made = recorded_where_faster(job, nn.Conv2d(3, 2, 1), 3, plan, PREDICT, where, Reporter("quiet"))
-    assert made.graph or made == plan
+    assert made.graph or replace(made, rejected=plan.rejected) == plan
     return made
 
 
@@ -56,7 +57,7 @@ def test_a_faster_recording_is_taken_and_its_figures_are_told(
 @pytest.mark.parametrize(
     ("found", "changes"),
     [
-        (None, {}),  # it could not be recorded
+        (cannot_be("it waits for the GPU"), {}),
         (replace(FASTER, replayed_s=0.062), {}),  # not worth the memory
         (replace(FASTER, held_bytes=139 * GIB), {}),  # no room for a validation beside it
         (FASTER, {"recompute": Recompute(blocks=("a",))}),  # memory is short
@@ -65,9 +66,13 @@ def test_a_faster_recording_is_taken_and_its_figures_are_told(
     ],
 )
 def test_else_it_is_called_as_it_is(
-    found: Recorded | None, changes: dict[str, Any], job: Job, monkeypatch: pytest.MonkeyPatch
+    found: Recorded, changes: dict[str, Any], job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not _plan(job, monkeypatch, found, **changes).graph
+    plan = _plan(job, monkeypatch, found, **changes)
+    assert not plan.graph
+    assert [each.what for each in plan.rejected] == (
+        [] if changes else ["the step recorded as one CUDA graph"]
+    )
 
 
 def test_a_job_may_forbid_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +86,8 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
-    answers, models = [FASTER, None], [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1)]
-    monkeypatch.setattr(recording, "_try_apart", lambda _: answers.pop(0))
+    answers, models = [FASTER, cannot_be("why")], [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1)]
+    monkeypatch.setattr(recording, "try_apart", lambda _: answers.pop(0))
 
     def plan(model: nn.Module) -> Plan:
         return recorded_where_faster(job, model, 3, TRAIN, PREDICT, where, Reporter("quiet"))
@@ -93,19 +98,19 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     assert [plan(model).graph for model in models] == first  # and nothing was tried: no answers are left
     for path in tmp_path.glob("graph-*.json"):
         path.write_text('{"called_s": -1}')
-    answers += [None, None]  # what is broken is tried anew
+    answers += [cannot_be("why")] * 2  # what is broken is tried anew
     assert not any(plan(model).graph for model in models)
     assert answers == []
 
 
-def test_a_trial_that_fails_in_its_process_says_none(job: Job) -> None:
-    trial = recording._Trial(job, nn.Conv2d(3, 2, 1), 3, None, False, torch.device("cuda", 0))
+def test_a_trial_that_fails_in_its_process_says_why(job: Job) -> None:
+    trial = Trial(job, nn.Conv2d(3, 2, 1), 3, None, False, torch.device("cuda", 0))
     if torch.cuda.is_available():
         pytest.skip("this machine can")
-    assert recording._try_apart(trial) is None
+    assert try_apart(trial).why_not
     unsendable = nn.Conv2d(3, 2, 1)
     unsendable.register_forward_hook(lambda *_: None)
-    assert recording._try_apart(replace(trial, model=unsendable)) is None
+    assert "cannot be sent" in try_apart(replace(trial, model=unsendable)).why_not
 
 
 def test_both_ways_are_run_from_the_same_weights_and_compared(
@@ -116,12 +121,12 @@ def test_both_ways_are_run_from_the_same_weights_and_compared(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 7)
     small = job.train.model_copy(update={"tile_px": 32, "batch": 2})
     model = build_model("unet", num_classes=2, in_channels=3, width=4, levels=2)
-    trial = recording._Trial(
-        job.model_copy(update={"train": small}), model, 3, None, False, torch.device("cpu")
-    )
-    found = recording._tried(trial)  # a CPU records nothing, so both are the same
-    assert found is not None
-    assert found.held_bytes == 7
-    losses = iter([(0.1, [1.0, 0.9]), (0.05, [1.0, 0.8])])
-    monkeypatch.setattr(recording, "_run", lambda *_: next(losses))
-    assert recording._tried(trial) is None  # it does not train alike
+    trial = Trial(job.model_copy(update={"train": small}), model, 3, None, False, torch.device("cpu"))
+    found = tried(trial)  # a CPU records nothing, so both are the same
+    assert (found.why_not, found.held_bytes) == ("", 7)
+    for again, why_not in ((0.9, "it does not train alike"), (0.85, "")):  # plain ones differ as much
+        losses = iter([(0.1, [1.0, 0.9]), (0.05, [1.0, 0.8]), (0.09, [1.0, again])])
+        monkeypatch.setattr(graph_trial, "_run", lambda *_, losses=losses: next(losses))
+        found = tried(trial)
+        assert found.why_not.startswith(why_not)
+        assert found.called_s == (0.0 if why_not else 0.09)

@@ -1,6 +1,7 @@
 """Networks of segmentation-models-pytorch by name: sizes, names of weights, weights to start from, mistakes."""
 
 import copy
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,8 @@ def test_a_copy_is_a_model_of_its_own() -> None:
     assert other.stride == 32
     with torch.inference_mode():
         assert not torch.equal(other(torch.ones(1, 4, 40, 40)), model(torch.ones(1, 4, 40, 40)))
+        sent = pickle.loads(pickle.dumps(model))
+        assert torch.equal(sent(torch.ones(1, 4, 40, 40)), model(torch.ones(1, 4, 40, 40)))
 
 
 def test_options_and_timm_encoders() -> None:

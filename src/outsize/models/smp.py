@@ -60,6 +60,11 @@ class AnySize(nn.Module):
             return self._run(images)
         return self._run(F.pad(images, missing))[..., :height, :width]
 
+    def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
+        """Pickle and copy by the library's class: one that is put together here is not found by its name."""
+        (network,) = (each for each in type(self).__bases__ if each is not AnySize)
+        return _empty, (network,), self.__dict__
+
     def _run(self, images: Tensor) -> Tensor:
         try:
             return cast(Tensor, super().forward(images))
@@ -221,5 +226,10 @@ def _check_options(name: str, builder: Callable[..., nn.Module], options: Mappin
 
 
 @functools.cache
+def _empty(network: Any) -> nn.Module:
+    made: nn.Module = object.__new__(_any_size(network))
+    return made
+
+
 def _any_size(network: Any) -> Any:
     return type(network.__name__, (AnySize, network), {"__module__": __name__, "__doc__": network.__doc__})

@@ -1,0 +1,165 @@
+"""Runs a step both ways on the GPU at hand: called kernel by kernel, and replayed as one CUDA graph.
+
+In a process of its own: a recording that fails may leave torch's allocator and its random numbers in the middle of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import multiprocessing
+import pickle
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from outsize.commands.profiling import RealStep, real_step
+from outsize.job import Job
+from outsize.plan.plan import Fuse
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    import torch
+    from torch import nn
+
+_NUM_TIMED = 8
+_PATIENCE_S = 180
+_APART = 0.02  # of the losses of either way: rounding of a dozen steps, and not another training
+# Or so many times what the plain step is from one whose weights are nudged by rounding: a norm over a few numbers that
+# are nearly the same, as in the pooled branch of DeepLabv3+, makes per cents of it.
+_TIMES_APART, _NUDGE = 4.0, 1e-6
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a step takes called kernel by kernel, and replayed; or why it cannot be recorded."""
+
+    called_s: float
+    replayed_s: float
+    held_bytes: int  # of the GPU, with the recording
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the process that tries has to know."""
+
+    job: Job
+    model: nn.Module
+    num_bands: int
+    fuse: Fuse | None
+    bf16: bool
+    device: torch.device
+
+
+def cannot_be(why: str) -> Recorded:
+    """Return that a step cannot be recorded; remembered, too, lest it be tried at each start."""
+    return Recorded(0.0, 0.0, 0, why)
+
+
+def try_apart(trial: Trial) -> Recorded:
+    """Try in another process."""
+    try:
+        # as bytes: shared memory, which tensors would be sent by, is scarce in containers
+        sent = pickle.dumps(trial)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return cannot_be(f"the model cannot be sent to a process that tries: {_first_line(error)}")
+    context = multiprocessing.get_context("forkserver")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_try_sent, args=(sent, there), daemon=True)
+    process.start()
+    there.close()
+    found = cannot_be("the process that tried ended without a word")
+    try:
+        found = here.recv() if here.poll(_PATIENCE_S) else cannot_be(f"no answer in {_PATIENCE_S} s")
+    except EOFError:
+        pass
+    finally:
+        process.kill()
+        process.join()
+    return found
+
+
+def _try_sent(sent: bytes, back: Connection) -> None:
+    import torch
+
+    trial: Trial = pickle.loads(sent)  # our own, a moment ago
+    try:
+        torch.cuda.set_device(trial.device)
+        back.send(tried(trial))
+    except (RuntimeError, AssertionError) as error:
+        # no GPU for a second process, no memory, an operation that waits
+        back.send(cannot_be(_first_line(error)))
+
+
+def tried(trial: Trial) -> Recorded:
+    """Run the plain step and the recorded one from the same weights, and the plain one from weights next to them."""
+    import torch
+
+    shape = (trial.job.train.batch, trial.num_bands, *trial.job.train.window_px)
+    told: list[str] = []
+    seconds, losses, held = [], [], []
+    for model, graph in ((trial.model, False), (trial.model, True), (_nudged(trial.model), False)):
+        step = real_step(
+            trial.job,
+            model,
+            shape,
+            trial.device,
+            bf16=trial.bf16,
+            tell=told.append,
+            fuse=trial.fuse,
+            graph=graph,
+        )
+        own_s, own_losses = _run(step, trial.device)
+        seconds.append(own_s)
+        losses.append(own_losses)
+        held.append(torch.cuda.memory_reserved(trial.device))
+        del step
+        gc.collect()  # the step and its optimizer know each other
+        torch.cuda.empty_cache()
+    if told:
+        return cannot_be(told[0])
+    plain, recorded, again = losses
+    apart, unsure = _apart(plain, recorded), _apart(plain, again)
+    if apart > max(_APART, _TIMES_APART * unsure):
+        return cannot_be(
+            f"it does not train alike: losses are {apart:.1%} apart, of two plain runs {unsure:.1%}"
+        )
+    return Recorded(min(seconds[0], seconds[2]), seconds[1], held[1])
+
+
+def _nudged(model: nn.Module) -> nn.Module:
+    import torch
+
+    twin, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for each in twin.parameters():
+            each += _NUDGE * each * torch.randn(each.shape, generator=generator).to(each)
+    return twin
+
+
+def _apart(one: list[float], other: list[float]) -> float:
+    return max(abs(a - b) / max(abs(a), 1e-9) for a, b in zip(one, other, strict=True))
+
+
+def _run(step: RealStep, device: torch.device) -> tuple[float, list[float]]:
+    """Return the time of a step, and the losses of the first and of the last ones."""
+    import torch
+
+    from outsize.strategies.graphed import NUM_PLAIN
+
+    def one(number: int) -> torch.Tensor:
+        torch.manual_seed(number)  # dropout draws alike
+        return torch.stack(list(step.run().values())).sum()
+
+    first = [one(number) for number in range(NUM_PLAIN + 2)]
+    torch.cuda.synchronize(device)
+    start_s = time.perf_counter()
+    last = [one(number) for number in range(_NUM_TIMED)]
+    torch.cuda.synchronize(device)
+    return (time.perf_counter() - start_s) / _NUM_TIMED, [float(each) for each in (*first, *last)]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
