@@ -135,7 +135,7 @@ def _nudged(model: nn.Module) -> nn.Module:
     twin, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for each in twin.parameters():
-            each += _NUDGE * each * torch.randn(each.shape, generator=generator).to(each)
+            each.mul_(1 + _NUDGE * torch.randn(each.shape, generator=generator).to(each))
     return twin
 
 
