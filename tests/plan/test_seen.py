@@ -34,8 +34,7 @@ PLAIN = _facts(
     ]
 )
 SEEN = {
-    "convolution": [5 * MIB],
-    "fused_joined_convolution": [0],
+    "convolution": [5 * MIB, 0],
     "convolution_backward, backward": [7 * MIB, 132 * MIB],
 }
 
@@ -59,7 +58,7 @@ def test_a_block_that_is_run_again_takes_what_it_took_before() -> None:
 
 
 def test_a_group_of_which_others_were_seen_stays_as_it_is() -> None:
-    assert _taken(as_seen(PLAIN, _learnt({**SEEN, "convolution": [MIB, MIB]}))) == [0, 0, 0, 7, 132]
+    assert _taken(as_seen(PLAIN, _learnt({**SEEN, "convolution": [MIB] * 3}))) == [0, 0, 0, 7, 132]
     assert as_seen(PLAIN, _learnt({})) is PLAIN
 
 
@@ -72,10 +71,10 @@ def test_it_counts_while_the_operation_runs() -> None:
 
 
 def test_the_time_of_each_counts_in_place_of_that_of_its_class() -> None:
-    learnt = _learnt(SEEN, paces={"convolution": [5.0], "convolution_backward, backward": [2.0, 1.0]})
+    learnt = _learnt(SEEN, paces={"convolution": [5.0, 0.0], "convolution_backward, backward": [2.0]})
     clock = Clock(Rates(1, 1, 1, 1, 1.0, 1, 1, 1, "published"), tf32=True, overlaps=True)
     one_s = clock.op_s(PLAIN.ops[0])
     told = as_seen(PLAIN, learnt)
-    assert [op.pace for op in told.ops] == [5, 0, 0, 2, 1]
+    assert [op.pace for op in told.ops] == [5, 0, 0, 2, 2]  # the last by all of them together
     assert clock.taught(learnt).op_s(told.ops[0]) == 5 * one_s
     assert clock.taught(learnt).op_s(told.ops[2]) == 3 * one_s  # of which nothing was seen

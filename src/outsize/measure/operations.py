@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.plan.seen import group_of, is_convolution
+from outsize.plan.times import class_of
 
 _MARK = "seen: "
 
@@ -22,6 +23,15 @@ class SeenOperations:
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     workspaces: dict[str, list[int]] = field(default_factory=dict)  # bytes; of convolutions
+
+    def by_class(self) -> dict[str, float]:
+        """Return the seconds of each class of operation."""
+        found: dict[str, float] = {}
+        for group, taken_s in self.seconds.items():
+            kind, _, back = group.partition(", ")
+            name = class_of(kind, backward=bool(back))
+            found[name] = found.get(name, 0.0) + sum(taken_s)
+        return found
 
 
 def look_at_operations(run: Callable[[], object], device: torch.device) -> SeenOperations:

@@ -18,9 +18,9 @@ from torch.profiler import ProfilerActivity, profile
 from outsize.measure.operations import SeenOperations, look_at_operations
 from outsize.measure.remembered import cache_folder, fingerprint, key_of, recall_or_make
 from outsize.plan import times
-from outsize.plan.seen import grouped, is_convolution
+from outsize.plan.seen import grouped, is_convolution, is_fused, paced
 from outsize.plan.step import StepOp
-from outsize.plan.times import CLASSES, Clock, Learnt, class_of, host_calls
+from outsize.plan.times import CLASSES, NORM_GRADIENTS, NORMS, Clock, Learnt, class_of, host_calls
 from outsize.units import Size, parse_size
 
 NUM_WARM = 2  # steps that load libraries, choose kernels and make the optimizer's state
@@ -28,6 +28,8 @@ NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
 # Tensors fill no more than this of what the allocator holds even where one step happened to leave no gap; and gaps of
 # a small step, whose blocks are rounded up to 2 or 20 MiB, say nothing about a large one.
 MOST_USABLE, LEAST_USABLE = 0.95, 0.75
+_HOST_IS_SLOWER = 0.9  # share of a step's time that the host took to call it
+_MOST_STRETCHED = 1.15
 _BACKWARD = "autograd::engine::evaluate_function"  # what torch's profiler calls a node of the way back
 _NOT_WORK = (
     "Activity Buffer Request"  # the profiler's own; it is given the time of a kernel that has an owner
@@ -56,16 +58,39 @@ def learn(
 ) -> Learnt:
     """Run a step that consists of these operations a few times, and compare it with what the clock says."""
     seen = look_at(run, device)
-    modelled = clock.by_class(ops)
-    # a class that hardly occurs in the model of a step may hold what nobody counts; it teaches nothing
-    factors = {
-        name: seen.kernels_s[name] / modelled[name]
-        for name in CLASSES
-        if modelled[name] > 0 and seen.kernels_s[name] > 0
-    }
     host_op_s = seen.host_s / max(1.0, sum(map(host_calls, ops)))
-    workspaces, paces = seen.operations.workspaces, _paces(seen.operations.seconds, ops, clock)
-    return Learnt(factors, host_op_s, seen.usable_share, batch, side_px, workspaces, paces)
+    paces, factors = _paces(seen.operations.seconds, ops, clock), _factors(seen, ops, clock)
+    learnt = Learnt(factors, host_op_s, seen.usable_share, batch, side_px, seen.operations.workspaces, paces)
+    return _stretched(learnt, seen, ops, clock) if paces else learnt
+
+
+def _factors(seen: Seen, ops: Sequence[StepOp], clock: Clock) -> dict[str, float]:
+    """Return real over modelled time of each class; of our own norms alone where other operations were seen themselves.
+
+    The rest then also holds what belongs to none, so that nothing is learnt about our few kernels in it.
+    """
+    kernels_s, names, unseen = dict(seen.kernels_s), CLASSES, ops
+    if seen.operations.seconds:
+        names, unseen = (NORMS, NORM_GRADIENTS), [op for op in ops if is_fused(op.kind)]
+        for name, taken_s in seen.operations.by_class().items():
+            kernels_s[name] -= taken_s
+    modelled = clock.by_class(unseen)
+    # a class that hardly occurs in the model of a step may hold what nobody counts; it teaches nothing
+    return {
+        name: kernels_s[name] / modelled[name] for name in names if modelled[name] > 0 and kernels_s[name] > 0
+    }
+
+
+def _stretched(learnt: Learnt, seen: Seen, ops: Sequence[StepOp], clock: Clock) -> Learnt:
+    """Return times that add up to that of the step: between kernels there are gaps, and some belong to no operation."""
+    taught = clock.taught(learnt)
+    total_s = sum(taught.op_s(op) for op in paced(ops, learnt.paces))
+    if seen.host_s > _HOST_IS_SLOWER * seen.step_s or total_s <= 0:
+        return learnt  # it is the host that took so long
+    by = min(_MOST_STRETCHED, max(1.0, seen.step_s / total_s))
+    factors = {name: by * learnt.factors.get(name, 1.0) for name in CLASSES}
+    paces = {group: [by * pace for pace in found] for group, found in learnt.paces.items()}
+    return replace(learnt, factors=factors, paces=paces)
 
 
 def look_at(run: Callable[[], object], device: torch.device) -> Seen:
@@ -93,13 +118,15 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
 def _paces(
     seconds: Mapping[str, Sequence[float]], ops: Sequence[StepOp], clock: Clock
 ) -> dict[str, list[float]]:
-    """Return real over modelled time of each operation, by group; not of groups of which others ran than are listed."""
+    """Return real over modelled time of each operation, by group; of all together where others ran than are listed."""
     paces = {}
     for group, found in grouped(ops).items():
-        modelled_s = [clock.op_s(op) for op in found]
-        if len(seconds.get(group, ())) == len(found) and sum(modelled_s) > 0:
-            pairs = zip(seconds[group], modelled_s, strict=True)
-            paces[group] = [seen_s / own_s if own_s > 0 else 0.0 for seen_s, own_s in pairs]
+        modelled_s, seen_s = [clock.op_s(op) for op in found], seconds.get(group, [])
+        if sum(modelled_s) > 0 and len(seen_s) == len(found):
+            pairs = zip(seen_s, modelled_s, strict=True)
+            paces[group] = [real_s / own_s if own_s > 0 else 0.0 for real_s, own_s in pairs]
+        elif sum(modelled_s) > 0 and sum(seen_s) > 0:
+            paces[group] = [sum(seen_s) / sum(modelled_s)]
     return paces
 
 

@@ -18,8 +18,18 @@ def is_convolution(kind: str) -> bool:
     return "convolution" in kind
 
 
+def is_fused(kind: str) -> bool:
+    """Whether an operation is a kernel of our own, which torch's dispatcher does not see on a GPU."""
+    return kind.startswith("fused") and not is_convolution(kind)
+
+
 def group_of(kind: str, *, backward: bool) -> str:
-    """Return the name of the operations of a step that are alike: they are compared in the order they run."""
+    """Return the name of the operations of a step that are alike: they are compared in the order they run.
+
+    Fused convolutions are by torch's own in the end.
+    """
+    if is_convolution(kind) and not kind.endswith("_backward"):
+        kind = "convolution"
     return f"{kind}, backward" if backward else kind
 
 
@@ -34,29 +44,33 @@ def grouped(ops: Sequence[StepOp]) -> dict[str, list[StepOp]]:
 def as_seen(facts: StepFacts, learnt: Learnt) -> StepFacts:
     """Return facts of a step whose operations take what those of a real one did, in the order they ran.
 
-    A block that is run again does on the way back what it did before, and takes as much. A group of which more or fewer
-    were seen stays as it is.
+    A block that is run again does on the way back what it did before, and takes as much. Where a single value was seen
+    of a group of several it is that of all; a group of which more or fewer were seen stays as it is.
     """
-    workspaces, paces = (_placed(facts, seen) for seen in (learnt.workspaces, learnt.paces))
-    if not workspaces and not paces:
+    if not learnt.workspaces and not learnt.paces:
         return facts
-
-    def told(op: StepOp) -> StepOp:
-        num_bytes, pace = int(workspaces.get(op.index, 0)), paces.get(op.index, 0.0)
-        return replace(op, workspace_bytes=num_bytes, pace=pace) if num_bytes or pace else op
-
-    return replace(facts, ops=tuple(map(told, facts.ops)))
+    workspaces = _placed(facts.ops, learnt.workspaces)
+    ops = (replace(op, workspace_bytes=int(workspaces.get(op.index, 0))) for op in facts.ops)
+    return replace(facts, ops=paced(tuple(ops), learnt.paces))
 
 
-def _placed(facts: StepFacts, seen: Mapping[str, Sequence[float]]) -> dict[int, float]:
+def paced(ops: Sequence[StepOp], paces: Mapping[str, Sequence[float]]) -> tuple[StepOp, ...]:
+    """Return operations that take as long as those that were seen."""
+    placed = _placed(ops, paces)
+    return tuple(replace(op, pace=placed.get(op.index, 0.0)) for op in ops)
+
+
+def _placed(ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]]) -> dict[int, float]:
     """Return what was seen by index of the operation."""
     placed: dict[int, float] = {}
     by_place: dict[tuple[str, str, int], float] = {}
-    for group, ops in grouped(facts.ops).items():
-        if len(ops) == len(seen.get(group, ())):
-            placed.update((op.index, value) for op, value in zip(ops, seen[group], strict=True))
-            by_place |= {(op.kind, op.module, op.call): placed[op.index] for op in ops if not op.backward}
-    for op in facts.ops:
+    for group, alike in grouped(ops).items():
+        values = seen.get(group, ())
+        values = [*values] * len(alike) if len(values) == 1 else values
+        if len(alike) == len(values):
+            placed.update((op.index, value) for op, value in zip(alike, values, strict=True))
+            by_place |= {(op.kind, op.module, op.call): placed[op.index] for op in alike if not op.backward}
+    for op in ops:
         if op.backward and op.module and op.index not in placed:
             first = by_place.get((op.kind, op.module, 0))
             again = by_place.get((op.kind, op.module, op.call), first)

@@ -185,7 +185,7 @@ def host_calls(op: StepOp) -> float:
 class Learnt:
     """What a real step on a machine teaches about others of the same model there."""
 
-    factors: Mapping[str, float]  # real over modelled time of kernels, by class of operation
+    factors: Mapping[str, float]  # real over modelled time of kernels, by class: where no more is known
     host_op_s: float  # for the host to call a small operation, in this model
     usable_share: (
         float | None
