@@ -69,7 +69,8 @@ def _factors(seen: Seen, ops: Sequence[StepOp], clock: Clock) -> dict[str, float
 
     The rest then also holds what belongs to none, so that nothing is learnt about our few kernels in it.
     """
-    kernels_s, names, unseen = dict(seen.kernels_s), CLASSES, ops
+    kernels_s, unseen = dict(seen.kernels_s), ops
+    names: Sequence[str] = CLASSES
     if seen.operations.seconds:
         names, unseen = (NORMS, NORM_GRADIENTS), [op for op in ops if is_fused(op.kind)]
         for name, taken_s in seen.operations.by_class().items():
