@@ -154,9 +154,11 @@ def measure(network: Network, folder: Path, options: argparse.Namespace, until_s
     pictures = Pictures(streets.pairs("train"), streets.size_px, window_px, streets.ignored)
     plain = PlainScript(model, LR, pictures, options.batch, options.workers, options.device)
     job = load_job(_write_job(network, folder, streets, window_px, options))
-    ours = Ours(job, options)
+    with stopped(plain.workers):
+        ours = Ours(job, options)
     plain.begin()
-    _say(f"{network.title}: ready after {time.perf_counter() - began_s:.0f} s; {'; '.join(ours.plan.why)}")
+    why = [*ours.plan.why, *(f"not {each.what}: {each.why}" for each in ours.plan.rejected)]
+    _say(f"{network.title}: ready after {time.perf_counter() - began_s:.0f} s; {'; '.join(why)}")
     with closing(plain), closing(ours):
         with stopped(plain.workers):
             on_device = time_on_device(ours, plain, options)
@@ -169,7 +171,7 @@ def measure(network: Network, folder: Path, options: argparse.Namespace, until_s
         "picture_px": streets.size_px,
         "batch": options.batch,
         "num_parameters": sum(each.numel() for each in model.parameters()),
-        "plan": list(ours.plan.why),
+        "plan": why,
         "num_fused": 0
         if ours.plan.fuse is None
         else len(ours.plan.fuse.norms_with_relu + ours.plan.fuse.norms),

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from outsize.commands import graph_trial, recording
-from outsize.commands.graph_trial import Recorded, Trial, cannot_be, tried, try_apart
+from outsize.commands.graph_trial import Recorded, Trial, cannot_be, tried, try_aside
 from outsize.commands.planning import situation_named
 from outsize.commands.recording import recorded_where_faster
 from outsize.job import Job, load_job
@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> Job:
 
 def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded, **changes: Any) -> Plan:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    monkeypatch.setattr(recording, "try_apart", lambda _: found)
+    monkeypatch.setattr(recording, "try_aside", lambda _: found)
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
     monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
     plan = replace(TRAIN, **changes)
@@ -87,7 +87,7 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
     answers, models = [FASTER, cannot_be("why")], [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1)]
-    monkeypatch.setattr(recording, "try_apart", lambda _: answers.pop(0))
+    monkeypatch.setattr(recording, "try_aside", lambda _: answers.pop(0))
 
     def plan(model: nn.Module) -> Plan:
         return recorded_where_faster(job, model, 3, TRAIN, PREDICT, where, Reporter("quiet"))
@@ -107,10 +107,10 @@ def test_a_trial_that_fails_in_its_process_says_why(job: Job) -> None:
     trial = Trial(job, nn.Conv2d(3, 2, 1), 3, None, False, torch.device("cuda", 0))
     if torch.cuda.is_available():
         pytest.skip("this machine can")
-    assert try_apart(trial).why_not
+    assert try_aside(trial).why_not
     unsendable = nn.Conv2d(3, 2, 1)
     unsendable.register_forward_hook(lambda *_: None)
-    assert "cannot be sent" in try_apart(replace(trial, model=unsendable)).why_not
+    assert "cannot be sent" in try_aside(replace(trial, model=unsendable)).why_not
 
 
 def test_both_ways_are_run_from_the_same_weights_and_compared(

@@ -1,30 +1,23 @@
-"""Runs a step both ways on the GPU at hand: called kernel by kernel, and replayed as one CUDA graph.
-
-In a process of its own: a recording that fails may leave torch's allocator and its random numbers in the middle of it.
-"""
+"""Runs a step both ways on the GPU at hand: called kernel by kernel, and replayed as one CUDA graph."""
 
 from __future__ import annotations
 
 import copy
 import gc
-import multiprocessing
-import pickle
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outsize.commands.aside import NoAnswer, run_aside
 from outsize.commands.profiling import RealStep, real_step
 from outsize.job import Job
 from outsize.plan.plan import Fuse
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     import torch
     from torch import nn
 
 _NUM_TIMED = 8
-_PATIENCE_S = 180
 _APART = 0.02  # of the losses of either way: rounding of a dozen steps, and not another training
 # Or so many times what the plain step is from one whose weights are nudged by rounding: a norm over a few numbers that
 # are nearly the same, as in the pooled branch of DeepLabv3+, makes per cents of it.
@@ -58,39 +51,19 @@ def cannot_be(why: str) -> Recorded:
     return Recorded(0.0, 0.0, 0, why)
 
 
-def try_apart(trial: Trial) -> Recorded:
+def try_aside(trial: Trial) -> Recorded:
     """Try in another process."""
     try:
-        # as bytes: shared memory, which tensors would be sent by, is scarce in containers
-        sent = pickle.dumps(trial)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        return cannot_be(f"the model cannot be sent to a process that tries: {_first_line(error)}")
-    context = multiprocessing.get_context("forkserver")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_try_sent, args=(sent, there), daemon=True)
-    process.start()
-    there.close()
-    found = cannot_be("the process that tried ended without a word")
-    try:
-        found = here.recv() if here.poll(_PATIENCE_S) else cannot_be(f"no answer in {_PATIENCE_S} s")
-    except EOFError:
-        pass
-    finally:
-        process.kill()
-        process.join()
-    return found
+        return run_aside(_tried_there, trial)
+    except NoAnswer as error:  # also: no GPU for a second process, no memory, an operation that waits
+        return cannot_be(str(error))
 
 
-def _try_sent(sent: bytes, back: Connection) -> None:
+def _tried_there(trial: Trial) -> Recorded:
     import torch
 
-    trial: Trial = pickle.loads(sent)  # our own, a moment ago
-    try:
-        torch.cuda.set_device(trial.device)
-        back.send(tried(trial))
-    except (RuntimeError, AssertionError) as error:
-        # no GPU for a second process, no memory, an operation that waits
-        back.send(cannot_be(_first_line(error)))
+    torch.cuda.set_device(trial.device)
+    return tried(trial)
 
 
 def tried(trial: Trial) -> Recorded:
@@ -159,7 +132,3 @@ def _run(step: RealStep, device: torch.device) -> tuple[float, list[float]]:
     last = [one(number) for number in range(_NUM_TIMED)]
     torch.cuda.synchronize(device)
     return (time.perf_counter() - start_s) / _NUM_TIMED, [float(each) for each in (*first, *last)]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

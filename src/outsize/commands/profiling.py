@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.aside import NoAnswer, run_aside
 from outsize.job import Job
+from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
 from outsize.progress import Reporter
 from outsize.units import Size, format_seconds, format_size, sides_of, size_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.commands.planning import Situation
+    from outsize.measure.profiled import Seen
     from outsize.plan.times import Learnt
     from outsize.strategies.step import Terms
 
@@ -92,14 +95,13 @@ def _learn(
     import torch
 
     from outsize.errors import TraceError
-    from outsize.measure.profiled import learn
+    from outsize.measure.profiled import taught_by
     from outsize.plan.choose import USABLE
     from outsize.plan.cost import StepCost
 
     batch, side_px = shape[0], size_of(*shape[2:])
     device = where.device
     assert device is not None
-    run: Callable[[], object] | None
     try:
         facts = step_of(batch, side_px)
     except TraceError:
@@ -107,10 +109,42 @@ def _learn(
     cuda = device.type == "cuda"
     if cuda and StepCost(facts).peak_bytes() > USABLE["cuda"] * torch.cuda.mem_get_info(device)[0]:
         return None
+    subject = Subject(job, model, shape, device, where.bf16, where.fuse)
+    try:
+        seen = run_aside(see, subject) if cuda else see(subject)
+    except NoAnswer:  # of a GPU that takes one process only, or of a model that cannot be sent
+        seen = see(subject)
+    return None if seen is None else taught_by(seen, facts.ops, where.clock, batch=batch, side_px=side_px)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A step to look at."""
+
+    job: Job
+    model: nn.Module
+    shape: tuple[int, int, int, int]
+    device: torch.device
+    bf16: bool
+    fuse: Fuse | None
+
+
+def see(subject: Subject) -> Seen | None:
+    """Run steps and look at them; None where there is no room for them."""
+    import torch
+
+    from outsize.measure.profiled import look_at
+
+    device = subject.device
+    cuda = device.type == "cuda"
+    run: Callable[[], object] | None
     try:
         with torch.random.fork_rng(devices=[device] if cuda else []):
-            run = real_step(job, model, shape, device, bf16=where.bf16, fuse=where.fuse).run
-            return learn(run, facts.ops, where.clock, device, batch=batch, side_px=side_px)
+            if cuda:
+                torch.cuda.set_device(device)
+            model, shape = subject.model, subject.shape
+            run = real_step(subject.job, model, shape, device, bf16=subject.bf16, fuse=subject.fuse).run
+            return look_at(run, device)
     except torch.OutOfMemoryError:
         return None
     finally:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outsize.commands.graph_trial import Recorded, Trial, try_apart
+from outsize.commands.graph_trial import Recorded, Trial, try_aside
 from outsize.job import Job
 from outsize.plan.plan import Plan, Rejected
 from outsize.progress import Reporter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LONG_S = 0.2  # a step that is predicted to take longer is not made of short kernels
 # Of the time that it takes kernel by kernel in a process that does nothing else: as fast will do, for in a training the
 # host has batches to bring as well (a step of 22 ms took 31 there).
-_WORTH = 1.01
+_WORTH = 1.03
 
 
 def recorded_where_faster(
@@ -89,7 +89,7 @@ def _recall_or_try(
         reporter.say(
             "recording", "trying whether the step is faster as one CUDA graph; remembered for the next time"
         )
-        return try_apart(Trial(job, model, num_bands, plan.fuse, where.bf16, device))
+        return try_aside(Trial(job, model, num_bands, plan.fuse, where.bf16, device))
 
     return recall_or_make(cache_folder(), f"graph-{key_of(names)}.json", read=_recall, make=try_now)
 

@@ -57,7 +57,11 @@ def learn(
     side_px: Size,
 ) -> Learnt:
     """Run a step that consists of these operations a few times, and compare it with what the clock says."""
-    seen = look_at(run, device)
+    return taught_by(look_at(run, device), ops, clock, batch=batch, side_px=side_px)
+
+
+def taught_by(seen: Seen, ops: Sequence[StepOp], clock: Clock, *, batch: int, side_px: Size) -> Learnt:
+    """Return what a step that was seen, and that consists of these operations, teaches beyond what the clock says."""
     host_op_s = seen.host_s / max(1.0, sum(map(host_calls, ops)))
     paces, factors = _paces(seen.operations.seconds, ops, clock), _factors(seen, ops, clock)
     learnt = Learnt(factors, host_op_s, seen.usable_share, batch, side_px, seen.operations.workspaces, paces)

@@ -1,0 +1,67 @@
+"""Runs a piece of work in a process of its own, for what leaves a process other than it was.
+
+torch's profiler goes on slowing every kernel's launch after it has ended (CUPTI stays, up to torch 2.11 at least), and
+a CUDA graph whose recording fails may leave torch in the middle of it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+_PATIENCE_S = 180
+_LOADED = "torch"  # by the server that processes are copied from, so that each need not
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+class NoAnswer(Exception):
+    """The work was not done; the text says why."""
+
+
+def run_aside(work: Callable[[Given], Result], given: Given) -> Result:
+    """Return work(given); a function of a module, for it is found by its name."""
+    try:
+        # as bytes: shared memory, which tensors would be sent by, is scarce in containers
+        sent = pickle.dumps((work, given))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise NoAnswer(f"it cannot be sent to another process: {_first_line(error)}") from error
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_LOADED])  # of no effect where the server runs already
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_do, args=(sent, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        if not here.poll(_PATIENCE_S):
+            raise NoAnswer(f"no answer from another process in {_PATIENCE_S} s")
+        result, why_not = here.recv()
+    except EOFError as error:
+        raise NoAnswer("another process ended without a word") from error
+    finally:
+        process.kill()
+        process.join()
+    if why_not is not None:
+        raise NoAnswer(why_not)
+    found: Result = result
+    return found
+
+
+def _do(sent: bytes, back: Connection) -> None:
+    answer: tuple[Any, str | None]
+    try:
+        work, given = pickle.loads(sent)  # our own, a moment ago
+        answer = work(given), None
+    except Exception as error:  # noqa: BLE001 - whoever asked shall know, and this process ends
+        answer = None, _first_line(error)
+    back.send(answer)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

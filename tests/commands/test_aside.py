@@ -1,0 +1,37 @@
+"""Work in a process of its own: its result comes back, and why there is none."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from outsize.commands.aside import NoAnswer, run_aside
+
+
+def _doubled(given: torch.Tensor) -> tuple[torch.Tensor, int]:
+    return 2 * given, os.getpid()
+
+
+def _fails(given: str) -> None:
+    raise RuntimeError(f"no room for {given}\nand more lines")
+
+
+def _ends(given: int) -> None:
+    os._exit(given)
+
+
+def test_the_result_of_another_process_comes_back() -> None:
+    doubled, process = run_aside(_doubled, torch.arange(3))
+    assert doubled.tolist() == [0, 2, 4]
+    assert process != os.getpid()
+
+
+def test_what_is_wrong_is_told() -> None:
+    with pytest.raises(NoAnswer, match="^RuntimeError: no room for it$"):
+        run_aside(_fails, "it")
+    with pytest.raises(NoAnswer, match="ended without a word"):
+        run_aside(_ends, 3)
+    with pytest.raises(NoAnswer, match="cannot be sent"):
+        run_aside(_doubled, lambda: None)  # type: ignore[arg-type]
