@@ -29,7 +29,7 @@ def test_the_result_of_another_process_comes_back() -> None:
 
 
 def test_what_is_wrong_is_told() -> None:
-    with pytest.raises(NoAnswer, match="^RuntimeError: no room for it$"):
+    with pytest.raises(NoAnswer, match=r"^RuntimeError: no room for it$"):
         run_aside(_fails, "it")
     with pytest.raises(NoAnswer, match="ended without a word"):
         run_aside(_ends, 3)

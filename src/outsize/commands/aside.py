@@ -28,7 +28,7 @@ class NoAnswer(Exception):
 def run_aside(work: Callable[[Given], Result], given: Given) -> Result:
     """Return work(given); a function of a module, for it is found by its name."""
     try:
-        # as bytes: shared memory, which tensors would be sent by, is scarce in containers
+        # as bytes: tensors would be sent by shared memory, which is scarce in containers and goes with its process
         sent = pickle.dumps((work, given))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise NoAnswer(f"it cannot be sent to another process: {_first_line(error)}") from error
@@ -41,7 +41,7 @@ def run_aside(work: Callable[[Given], Result], given: Given) -> Result:
     try:
         if not here.poll(_PATIENCE_S):
             raise NoAnswer(f"no answer from another process in {_PATIENCE_S} s")
-        result, why_not = here.recv()
+        result, why_not = pickle.loads(here.recv_bytes())  # of our own function
     except EOFError as error:
         raise NoAnswer("another process ended without a word") from error
     finally:
@@ -60,7 +60,7 @@ def _do(sent: bytes, back: Connection) -> None:
         answer = work(given), None
     except Exception as error:  # noqa: BLE001 - whoever asked shall know, and this process ends
         answer = None, _first_line(error)
-    back.send(answer)
+    back.send_bytes(pickle.dumps(answer))
 
 
 def _first_line(error: Exception) -> str:
