@@ -16,6 +16,7 @@ from outsize.commands.planning import situation_named
 from outsize.commands.recording import recorded_where_faster
 from outsize.job import Job, load_job
 from outsize.models import build_model
+from outsize.plan.choose import usable_bytes
 from outsize.plan.plan import Plan, Recompute
 from outsize.progress import Reporter
 
@@ -60,7 +61,7 @@ def test_a_faster_recording_is_taken_and_its_figures_are_told(
         (cannot_be("it waits for the GPU"), {}),
         (replace(FASTER, replayed_s=0.062), {}),  # not worth the memory
         (replace(FASTER, held_bytes=139 * GIB), {}),  # no room for a validation beside it
-        (FASTER, {"recompute": Recompute(blocks=("a",))}),  # memory is short
+        (FASTER, {"recompute": Recompute(blocks=("a",))}),
         (FASTER, {"micro_batches": 2}),
         (FASTER, {"step_s": 1.0}),  # long kernels
     ],
@@ -73,6 +74,16 @@ def test_else_it_is_called_as_it_is(
     assert [each.what for each in plan.rejected] == (
         [] if changes else ["the step recorded as one CUDA graph"]
     )
+
+
+def test_what_saves_memory_is_recorded_and_let_go_for_a_validation(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = Recompute(saved=(("a", 0, 0),))
+    usable = usable_bytes(situation_named("h200", 1, "bf16").machine, job.limits)
+    large = replace(FASTER, held_bytes=usable - GIB)  # with a validation beside it too large
+    assert _plan(job, monkeypatch, large, recompute=again).graph
+    assert not _plan(job, monkeypatch, large).graph
 
 
 def test_a_job_may_forbid_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +115,7 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
 
 
 def test_a_trial_that_fails_in_its_process_says_why(job: Job) -> None:
-    trial = Trial(job, nn.Conv2d(3, 2, 1), 3, None, False, torch.device("cuda", 0))
+    trial = Trial(job, nn.Conv2d(3, 2, 1), 3, TRAIN, False, torch.device("cuda", 0))
     if torch.cuda.is_available():
         pytest.skip("this machine can")
     assert try_aside(trial).why_not
@@ -121,7 +132,7 @@ def test_both_ways_are_run_from_the_same_weights_and_compared(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 7)
     small = job.train.model_copy(update={"tile_px": 32, "batch": 2})
     model = build_model("unet", num_classes=2, in_channels=3, width=4, levels=2)
-    trial = Trial(job.model_copy(update={"train": small}), model, 3, None, False, torch.device("cpu"))
+    trial = Trial(job.model_copy(update={"train": small}), model, 3, TRAIN, False, torch.device("cpu"))
     found = tried(trial)  # a CPU records nothing, so both are the same
     assert (found.why_not, found.held_bytes) == ("", 7)
     for again, why_not in ((0.9, "it does not train alike"), (0.85, "")):  # plain ones differ as much

@@ -22,6 +22,7 @@ from outsize.plan.recompute import find_recipes
 from outsize.plan.step import StepOp
 from outsize.plan.timeline import Link
 from outsize.strategies.compose import Step, Terms, compose
+from outsize.strategies.graphed import Recordings
 from outsize.strategies.traffic import Meter
 
 DEVICE = torch.device("cuda", 0)
@@ -115,6 +116,36 @@ def test_the_same_bits_as_plain(everything: bool) -> None:
     assert counted.hidden_share is not None
     if not everything:
         assert counted.most_pinned_bytes == pytest.approx(counted.planned_pinned_bytes, rel=0.03)
+
+
+@pytest.mark.parametrize("recompute", [False, True], ids=["moved", "mixed"])
+def test_a_recorded_step_moves_and_makes_again_as_the_step_itself(recompute: bool) -> None:
+    model, meter, recordings = _net(), Meter(), Recordings()
+    called, again = copy.deepcopy(model), copy.deepcopy(model)
+    plan = _planned(model, 0.5, recompute=recompute)
+    expected = _train(called, compose(called, _terms, plan, bf16=False), 12)
+    unsure = _apart(_train(again, compose(again, _terms, plan, bf16=False), 12), expected)
+    told: list[str] = []
+    recorded = replace(plan, graph=True)
+    step = compose(model, _terms, recorded, bf16=False, tell=told.append, meter=meter, recordings=recordings)
+    apart = _apart(_train(model, step, 12), expected)
+    print(f"\nrecorded {apart:.1e} from called, two called {unsure:.1e} from each other")
+    assert told == []
+    assert apart <= max(1e-4, 3 * unsure)
+    counted = meter.read()
+    assert counted is not None
+    assert counted.num_forwards == 13  # one of them was recorded, which moves nothing
+    held_bytes = torch.cuda.memory_reserved()
+    recordings.let_go()
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < held_bytes
+    step(_batch(), last=True)  # recorded anew
+
+
+def _apart(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    pairs = [(one.double(), other.double()) for one, other in zip(ours, theirs, strict=True)]
+    return max(float((one - other).norm() / other.norm().clamp(min=1e-6)) for one, other in pairs)
 
 
 def test_a_thousand_steps_without_growth() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.strategies import graphed as module
-from outsize.strategies.graphed import NUM_PLAIN, graphed
+from outsize.strategies.graphed import NUM_PLAIN, Recordings, graphed
 from outsize.strategies.step import Terms
 
 
@@ -33,7 +33,8 @@ class Stage:
 
         monkeypatch.setattr(module, "_record", record)
         monkeypatch.setattr(module, "_is_on_gpu", lambda _: True)
-        self.run = graphed(self._step, self.model, self.told.append)
+        self.recordings = Recordings()
+        self.run = graphed(self._step, self.model, self.told.append, recordings=self.recordings)
 
     def _step(self, batch: Batch, *, last: bool) -> Terms:
         self.num_steps += 1
@@ -91,6 +92,19 @@ def test_there_is_one_recording_at_a_time_and_an_end_of_recording(monkeypatch: p
             for _ in range(NUM_PLAIN + 1):
                 stage.run(_batch(side_px), last=True)
     assert stage.num_recorded == module._MOST
+
+
+def test_what_is_let_go_is_recorded_anew_by_the_next_step_however_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(monkeypatch)
+    for _ in range(NUM_PLAIN):
+        stage.run(_batch(), last=True)
+    for _ in range(3 * module._MOST):
+        assert "replayed" in stage.run(_batch(), last=True)
+        stage.recordings.let_go()
+    assert stage.num_recorded == 3 * module._MOST
+    assert stage.num_steps == NUM_PLAIN
 
 
 def test_what_cannot_be_recorded_goes_on_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from outsize.plan.step import BLOCK_BYTES, StepOp
 from outsize.plan.timeline import Link
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.compose import Step, Terms, compose
+from outsize.strategies.recompute import saving
 from outsize.strategies.traffic import Meter
 
 SHAPE = (2, 3, 32, 32)
@@ -416,3 +417,38 @@ def test_what_a_forward_still_names_is_counted(recompute: bool) -> None:
     for _ in range(2):
         step(_batch(), last=True)
     assert _peak_bytes(model, step) == pytest.approx(found.peak_bytes, rel=0.03)
+
+
+def test_a_recording_begins_and_ends_with_all_copies_done_and_replays_are_counted() -> None:
+    model, batch = _unet(), _batch()
+    plan = _plan(_mixed(model, 0.5, recompute=True))
+    forward = saving(model, plan.recompute, plan.swap, print)
+    shuttle = forward.shuttle
+    assert shuttle is not None
+
+    def step() -> None:
+        with forward():
+            loss = _terms(model, batch)["loss"]
+        loss.backward()
+
+    step()
+    once = shuttle.counters()
+    assert once is not None
+    shuttle.before_recording()
+    assert shuttle._mover is not None
+    assert all(
+        free.after is None for free in shuttle._mover.pool._free
+    )  # it would wait for what it does not hold
+    step()
+    shuttle.end_recorded()
+    shuttle.after_recording()
+    assert all(free.after is None for free in shuttle._mover.pool._free)  # nor others for what it holds
+    for _ in range(3):
+        shuttle.replayed()
+    counted = shuttle.counters()
+    assert counted is not None
+    assert (counted.num_forwards, counted.num_timed) == (4, 0)
+    assert (counted.num_out, counted.out_bytes) == (4 * once.num_out, 4 * once.out_bytes)
+    assert (counted.num_in, counted.in_bytes) == (4 * once.num_in, 4 * once.in_bytes)
+    step()  # and it goes on without
+    shuttle.close()

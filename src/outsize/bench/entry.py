@@ -9,6 +9,7 @@ from typing import Any
 
 from outsize.bench.gauge import Turn
 from outsize.plan.plan import Plan
+from outsize.strategies.graphed import Recordings
 from outsize.strategies.traffic import Meter
 
 
@@ -27,6 +28,7 @@ class Entry:
     cap_bytes: int | None = None  # of the process, on a GPU; None: none
     plan: Plan | None = None
     meter: Meter = field(default_factory=Meter)  # of what ours moves to host memory
+    recordings: Recordings = field(default_factory=Recordings)  # of ours, which keep memory between turns
     notes: list[str] = field(default_factory=list)  # what could not be done as planned
     failed: str | None = None
     is_short: bool = False  # memory ran out, or had to be put together from pieces

@@ -16,7 +16,7 @@ import torch
 
 from outsize.bench.cap import Cap
 from outsize.bench.entry import Entry
-from outsize.bench.gauge import let_go, take_turn, weigh_on_cpu
+from outsize.bench.gauge import Turn, let_go, take_turn, weigh_on_cpu
 from outsize.bench.subject import Subject
 from outsize.bench.ways import OURS, WAYS, Blocks, ours
 from outsize.errors import JobError, ModelError, OutsizeError, explain
@@ -136,7 +136,7 @@ def _planned(
         entry.plan = planning.plan_for(limit_bytes)
         entry.compiles = entry.plan.compile is not None
         reporter.say("planned", f"{entry.label}: {entry.plan.why[-1]}", way=entry.name)
-        return ours(subject, entry.plan, entry.notes.append, entry.meter)
+        return ours(subject, entry.plan, entry.notes.append, entry.meter, entry.recordings)
 
     reporter.say("way", f"{entry.label}: planning for {format_bytes(limit_bytes)}", way=entry.name)
     _set_up(subject, entry, make, reporter)
@@ -151,7 +151,7 @@ def _set_up(subject: Subject, entry: Entry, make: Callable[[], Step], reporter: 
 
     def begin() -> None:
         entry.run = subject.runs(make())
-        turn = take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        turn = _one_turn(subject, entry)
         entry.is_short = turn.num_retries > 0
         if subject.device.type == "cpu" and not entry.compiles:
             entry.weighed_bytes = weigh_on_cpu(entry.run, subject.resident_bytes + subject.batch_bytes)
@@ -202,11 +202,18 @@ def _is_slow(entry: Entry, plain: Entry) -> bool:
 
 def _take_turn(subject: Subject, entry: Entry, number: int) -> None:
     def turn() -> None:
-        assert entry.run is not None
-        entry.turns[number] = take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        entry.turns[number] = _one_turn(subject, entry)
 
     if entry.run is not None:
         _attempt(subject, entry, turn)
+
+
+def _one_turn(subject: Subject, entry: Entry) -> Turn:
+    assert entry.run is not None
+    try:
+        return take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+    finally:
+        entry.recordings.let_go()  # the others need the memory
 
 
 def _attempt(subject: Subject, entry: Entry, what: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ from outsize.errors import JobError, PlanError, explain
 from outsize.plan.plan import Compile, Plan
 from outsize.strategies.compose import compose
 from outsize.strategies.find import find_module
+from outsize.strategies.graphed import Recordings
 from outsize.strategies.step import Forward, LossTerms, Step, Terms
 from outsize.strategies.traffic import Meter
 
@@ -88,9 +89,16 @@ def choose_ways(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name for name in NAMES if names is None or name in names or name in _ALWAYS)
 
 
-def ours(subject: Subject, plan: Plan, tell: Callable[[str], object], meter: Meter) -> Step:
+def ours(
+    subject: Subject,
+    plan: Plan,
+    tell: Callable[[str], object],
+    meter: Meter,
+    recordings: Recordings | None = None,
+) -> Step:
     """Return the step that carries out what the planner chose; the meter reads what it moves to host memory."""
-    return compose(subject.model, subject.terms, plan, bf16=subject.bf16, tell=tell, meter=meter)
+    make = partial(compose, subject.model, subject.terms, plan, bf16=subject.bf16)
+    return make(tell=tell, meter=meter, recordings=recordings)
 
 
 def _plan(setting: Compile | None = None) -> Plan:

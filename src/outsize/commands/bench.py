@@ -131,7 +131,9 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     task = replace(task, weights={})
 
     def plan_for(limit_bytes: int) -> Plan:
-        return choose_train(planned.facts, job.limits.model_copy(update={key: limit_bytes}), task)
+        plan = choose_train(planned.facts, job.limits.model_copy(update={key: limit_bytes}), task)
+        # without a trial: where it cannot be recorded it runs as it is, and that is noted
+        return replace(plan, graph=job.train.graph and planned.where.kind == "cuda" and plan.is_recordable)
 
     return Planning(plan_for, plain(task).peak_bytes)
 

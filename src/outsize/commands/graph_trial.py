@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from outsize.commands.aside import NoAnswer, run_aside
 from outsize.commands.profiling import RealStep, real_step
 from outsize.job import Job
-from outsize.plan.plan import Fuse
+from outsize.plan.plan import Plan
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ class Trial:
     job: Job
     model: nn.Module
     num_bands: int
-    fuse: Fuse | None
+    plan: Plan
     bf16: bool
     device: torch.device
 
@@ -63,6 +63,8 @@ def _tried_there(trial: Trial) -> Recorded:
     import torch
 
     torch.cuda.set_device(trial.device)
+    total_bytes = torch.cuda.mem_get_info(trial.device)[1]
+    torch.cuda.set_per_process_memory_fraction(min(1.0, trial.plan.limit_bytes / total_bytes), trial.device)
     return tried(trial)
 
 
@@ -81,7 +83,9 @@ def tried(trial: Trial) -> Recorded:
             trial.device,
             bf16=trial.bf16,
             tell=told.append,
-            fuse=trial.fuse,
+            fuse=trial.plan.fuse,
+            recompute=trial.plan.recompute,
+            swap=trial.plan.swap,
             graph=graph,
         )
         own_s, own_losses = _run(step, trial.device)

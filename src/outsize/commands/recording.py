@@ -43,8 +43,8 @@ def recorded_where_faster(
         return train_plan
     found = _recall_or_try(job, model, num_bands, train_plan, where, reporter)
     times = f"{format_seconds(found.replayed_s)} in place of {format_seconds(found.called_s)} seen here"
-    # a recording keeps its memory while a validation runs
-    most_bytes = found.held_bytes + predict_plan.peak_bytes
+    # a recording keeps its memory while a validation runs, but where memory is scarce: there it is let go
+    most_bytes = found.held_bytes + (0 if train_plan.is_tight else predict_plan.peak_bytes)
     why_not = found.why_not
     if not why_not and found.replayed_s > _WORTH * found.called_s:
         why_not = f"slower: {times}"
@@ -65,10 +65,10 @@ def recorded_where_faster(
 
 
 def _is_worth_a_trial(job: Job, plan: Plan, where: Situation) -> bool:
-    """Whether a step may be recorded at all: objects differ in number, and what saves memory calls the host."""
+    """Whether a step may be recorded at all; not where objects differ in number."""
     if not job.train.graph or job.data.objects or where.device is None or where.kind != "cuda":
         return False
-    return plan == plan.plain() and (plan.step_s is None or plan.step_s < _LONG_S)
+    return plan.is_recordable and (plan.step_s is None or plan.step_s < _LONG_S)
 
 
 def _recall_or_try(
@@ -81,6 +81,7 @@ def _recall_or_try(
     section, device = job.train, where.device
     assert device is not None
     names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
+    names += [str(plan.recompute), str(plan.swap), str(plan.limit_bytes) if plan.is_tight else ""]
     names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
     # the host's speed decides
     names += [platform.node(), str(os.cpu_count()), str(os.environ.get("PYTORCH_ALLOC_CONF"))]
@@ -89,7 +90,7 @@ def _recall_or_try(
         reporter.say(
             "recording", "trying whether the step is faster as one CUDA graph; remembered for the next time"
         )
-        return try_aside(Trial(job, model, num_bands, plan.fuse, where.bf16, device))
+        return try_aside(Trial(job, model, num_bands, plan, where.bf16, device))
 
     return recall_or_make(cache_folder(), f"graph-{key_of(names)}.json", read=_recall, make=try_now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,8 @@ from outsize.progress import Reporter
 from outsize.runs import RunFolder
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from outsize.commands.preparing import Prepared
     from outsize.data.windows import TrainingWindows
     from outsize.strategies.step import Step
@@ -94,6 +96,7 @@ def _fit(
     from outsize.commands.shortage import tightening
     from outsize.data.sampling import Seen
     from outsize.strategies.compose import compose
+    from outsize.strategies.graphed import Recordings
     from outsize.strategies.offload import as_held, in_full
     from outsize.strategies.recover import recovering
     from outsize.strategies.traffic import Meter
@@ -108,10 +111,19 @@ def _fit(
     log = TrainingLog(run.metrics, run.events, from_step=done)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
     tell = partial(_tell, log=log, reporter=reporter)
-    meter, plan_now = Meter(), prepared.train_plan
+    meter, recordings, plan_now = Meter(), Recordings(), prepared.train_plan
 
     def make_step(plan: Plan) -> Step:
-        return compose(prepared.model, loss_terms, plan, bf16=prepared.where.bf16, tell=tell, meter=meter)
+        recordings.let_go()
+        make = partial(compose, prepared.model, loss_terms, plan, bf16=prepared.where.bf16)
+        return make(tell=tell, meter=meter, recordings=recordings)
+
+    def validated(model: nn.Module) -> Mapping[str, Any]:
+        taken_before = taken()  # a validation takes memory of its own
+        if plan_now.is_tight:
+            recordings.let_go()
+        scores = validate(job.task, prepared, model)
+        return {**taken_before, **scores, "mix": seen.as_dict(), **what_moved(meter, reporter)}
 
     def changed(plan: Plan, why: str) -> None:
         nonlocal plan_now
@@ -131,12 +143,7 @@ def _fit(
         bar.advance(done)
         hooks = Hooks(
             batches=feed.batches,
-            validate=lambda model: {
-                **taken(),  # before a validation, which takes memory of its own
-                **validate(job.task, prepared, model),
-                "mix": seen.as_dict(),
-                **what_moved(meter, reporter),
-            },
+            validate=validated,
             log=partial(log_and_say, job.task, log, bar, reporter),
             save_state=lambda tensors, where: save_state(run.state, prepared.model, in_full(tensors), where),
             save_epoch=partial(_save_epoch, run, prepared, task.score),

@@ -141,6 +141,20 @@ class Plan:
         nothing: dict[str, Any] = dict.fromkeys(strategies)
         return replace(self, graph=False, **nothing)
 
+    @property
+    def is_recordable(self) -> bool:
+        """Whether its step may be recorded as one CUDA graph: not in parts, which the host adds up, nor compiled.
+
+        Blocks that are run again ask for the state of random numbers, which a recording does not tell.
+        """
+        others = (self.tiles, self.micro_batches, self.compile, self.offload, self.pipeline, self.replicate)
+        return all(each is None for each in others) and not (self.recompute and self.recompute.blocks)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether it gives something up to save memory."""
+        return self.recompute is not None or self.swap is not None
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return asdict(self)

@@ -14,7 +14,7 @@ from outsize.strategies import fused
 from outsize.strategies.across import refuse_norms_across
 from outsize.strategies.compiled import compiled
 from outsize.strategies.fusing import fused_layers
-from outsize.strategies.graphed import graphed
+from outsize.strategies.graphed import Recordings, graphed
 from outsize.strategies.micro import micro_batched
 from outsize.strategies.recompute import Tell, saving
 from outsize.strategies.step import Forward, LossTerms, Step, Terms
@@ -32,10 +32,11 @@ def compose(
     bf16: bool,
     tell: Tell = warnings.warn,
     meter: Meter | None = None,
+    recordings: Recordings | None = None,
 ) -> Step:
     """Return the step that carries the plan out; what cannot be done as planned it will `tell`.
 
-    A `meter` reads what is moved to host memory.
+    A `meter` reads what is moved to host memory; `recordings` lets the memory of a recorded step go.
 
     From the layers outward: weights on the host (in place, for good), stages, compile, replicas, run the stages,
     saved-tensor hooks, fused layers (both ways of a step run in them), a CUDA graph, tiles, micro-batches.
@@ -44,13 +45,16 @@ def compose(
     if plan.offload is not None:
         _offload(model, plan.offload, bf16=bf16)
     saves = plan.recompute is not None or plan.swap is not None
-    forward: Forward = saving(model, plan.recompute, plan.swap, tell, meter) if saves else nullcontext
+    saved = saving(model, plan.recompute, plan.swap, tell, meter) if saves else None
+    forward: Forward = nullcontext if saved is None else saved
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
     step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
     # parts would have to be added up, which a recording cannot
     is_whole = plan.tiles is None and plan.micro_batches is None
-    step = graphed(step, model, tell) if plan.graph and is_whole else step
+    if plan.graph and is_whole:
+        shuttle = None if saved is None else saved.shuttle
+        step = graphed(step, model, tell, beside=shuttle, recordings=recordings)
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
     step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
     return refuse_norms_across(step, model, plan) if plan.exact else step

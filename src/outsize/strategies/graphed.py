@@ -6,9 +6,9 @@
 
 For steps of so many short kernels that the host cannot call them as fast as they run. What is recorded are the same
 kernels but for the division by totals, which are tensors there, so the answer is the same to rounding. A recording
-keeps the memory of its step for good, so there is one at a time: batches of another shape, another output of the model
-or other parameters to train are recorded anew, a few times. On a CPU, and where gradients are to be added to, steps
-run as they are.
+keeps the memory of its step until it is let go, so there is one at a time: batches of another shape, another output of
+the model or other parameters to train are recorded anew, a few times. What is made again and what is moved is recorded
+along, and costs the host nothing either. On a CPU, and where gradients are to be added to, steps run as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,58 @@ NUM_PLAIN = 3  # steps before one is recorded
 _MOST = 8  # recordings in all: what changes all the time is not worth any
 
 
-def graphed(step: Step, model: nn.Module, tell: Callable[[str], object]) -> Step:
+class Beside(Protocol):
+    """Copies that run beside a step, in streams of their own."""
+
+    def before_recording(self) -> None:
+        """Let them come to their end: a recording must not wait for what it does not hold."""
+
+    def end_recorded(self) -> None:
+        """Let compute wait for all of them, as the last that is recorded: none may be left open."""
+
+    def after_recording(self) -> None:
+        """Forget what only the recording may wait for."""
+
+    def replayed(self) -> None:
+        """Note that they ran once more."""
+
+
+class Recordings:
+    """The recording of a training: let go where something else needs its memory, it is made anew by the next step."""
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, _Recording] = {}
+        self._is_let_go = False
+
+    def let_go(self) -> None:
+        """Give its memory back."""
+        self._is_let_go = self._is_let_go or bool(self._held)
+        self._held.clear()
+
+    def find(self, kind: Hashable) -> _Recording | None:
+        """Return the recording of a kind of step, if it is there."""
+        return self._held.get(kind)
+
+    def keep(self, kind: Hashable, recording: _Recording) -> None:
+        """Hold one."""
+        self._held, self._is_let_go = {kind: recording}, False
+
+    def make_room(self) -> bool:
+        """Give the memory of the one before back, and say whether it had not been asked for."""
+        self._held.clear()
+        return not self._is_let_go
+
+
+def graphed(
+    step: Step,
+    model: nn.Module,
+    tell: Callable[[str], object],
+    *,
+    beside: Beside | None = None,
+    recordings: Recordings | None = None,
+) -> Step:
     """Return the step that is recorded once and replayed; where it cannot be recorded it will `tell` and go on."""
-    recordings: dict[Hashable, _Recording] = {}
+    held = Recordings() if recordings is None else recordings
     seen: dict[Hashable, int] = {}
     num_recorded = 0
 
@@ -44,15 +93,15 @@ def graphed(step: Step, model: nn.Module, tell: Callable[[str], object]) -> Step
         if not _is_on_gpu(batch) or any(each.grad is not None for each in model.parameters()):
             return step(batch, last=last)
         kind = _kind(model, batch)
-        if kind in recordings:
-            return recordings[kind].replay(batch)
+        found = held.find(kind)
+        if found is not None:
+            return replay(found, batch)
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] <= NUM_PLAIN or num_recorded >= _MOST:
             return step(batch, last=last)
-        recordings.clear()  # it would keep its memory
-        num_recorded += 1
+        num_recorded += held.make_room()
         try:
-            recordings[kind] = _record(step, model, batch)
+            found = _record(step, model, batch, beside)
         except RuntimeError as error:  # an operation that waits for the GPU, or no memory to keep
             num_recorded = _MOST
             model.zero_grad(set_to_none=True)
@@ -61,7 +110,13 @@ def graphed(step: Step, model: nn.Module, tell: Callable[[str], object]) -> Step
                 f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}"
             )
             return step(batch, last=last)
-        return recordings[kind].replay(batch)
+        held.keep(kind, found)
+        return replay(found, batch)
+
+    def replay(recording: _Recording, batch: Batch) -> Terms:
+        if beside is not None:
+            beside.replayed()
+        return recording.replay(batch)
 
     return run
 
@@ -85,7 +140,7 @@ class _Recording:
         return {name: value.clone() for name, value in self.terms.items()}
 
 
-def _record(step: Step, model: nn.Module, batch: Batch) -> _Recording:
+def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None) -> _Recording:
     device = batch.images.device
     mine = batch.each(torch.clone)
     totals = _listed(batch.totals).to(device)
@@ -95,14 +150,30 @@ def _record(step: Step, model: nn.Module, batch: Batch) -> _Recording:
     with (
         torch.cuda.device(device),
         torch.autograd.set_multithreading_enabled(False),
+        _alone(beside),
         _mended(device) as pool,
     ):
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             terms = step(replace(mine, totals=counts), last=True)
+            if beside is not None:
+                beside.end_recorded()
     gradients = tuple((each, each.grad) for each in model.parameters() if each.grad is not None)
     model.zero_grad(set_to_none=True)
     return _Recording(graph, mine, totals, terms, gradients)
+
+
+@contextmanager
+def _alone(beside: Beside | None) -> Iterator[None]:
+    """Keep what runs beside steps out of a recording, but for what belongs to it."""
+    if beside is None:
+        yield
+        return
+    beside.before_recording()
+    try:
+        yield
+    finally:
+        beside.after_recording()
 
 
 @contextmanager

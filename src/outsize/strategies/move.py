@@ -168,6 +168,21 @@ class Mover:
             if rest.buffer is not None:
                 self.pool.give(rest.buffer, None)
 
+    def rest(self) -> None:
+        """Let all copies come to their end, and forget them: what is recorded next must not wait for them."""
+        self.settle()
+        self.streams.join()
+        self.tally.sum_up(wait=True)
+        self.pool.forget()
+
+    def forget(self) -> None:
+        """Forget the marks of a recording, which nobody outside may wait for; its copies are over in each replay."""
+        for rest in self._dropped:
+            if rest.buffer is not None:
+                self.pool.give(rest.buffer, None)
+        self._dropped.clear()
+        self.pool.forget()
+
     def ended(self, trip: Trip) -> None:
         """Note that a forward is over."""
         if self._open is trip:

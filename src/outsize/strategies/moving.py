@@ -17,6 +17,7 @@ from outsize.plan.step import BLOCK_BYTES, Key
 from outsize.strategies.move import Eager, Mover, Schedule, Trip
 from outsize.strategies.packing import Packing, unpack
 from outsize.strategies.pinned import PinnedPool
+from outsize.strategies.streams import Way
 from outsize.strategies.traffic import Counters
 from outsize.strategies.values import Kept, Signal, Slot, Value, send
 from outsize.units import format_bytes
@@ -37,6 +38,9 @@ class Shuttle:
         self._wanted = _Wanted(swap)
         self._mover: Mover | None = None
         self._told = False
+        self._is_recorded = False
+        self._before: tuple[dict[Way, int], dict[Way, int]] | None = None  # copies and bytes
+        self._each: tuple[dict[Way, int], dict[Way, int]] | None = None  # of a forward that was recorded
         self.num_met: int | None = None  # of the tensors that the plan names, by the latest forward
 
     @contextmanager
@@ -48,7 +52,7 @@ class Shuttle:
             # also where nobody closes it; not at the end of the process, when the driver may be gone
             weakref.finalize(self, self._mover.close).atexit = False
         mover = self._mover
-        mover.timed = mover.tally.num_forwards % _TIMED_EVERY == _TIMED_AT
+        mover.timed = not self._is_recorded and mover.tally.num_forwards % _TIMED_EVERY == _TIMED_AT
         trip = mover.begin_forward()
         moving = _Moving(packing, trip, self._wanted, self._signals)
         try:
@@ -57,6 +61,33 @@ class Shuttle:
         finally:
             trip.end_forward()
         self._look_back(moving)
+
+    def before_recording(self) -> None:
+        """Let all copies end: a recording knows nothing of what began before it. No marks of time are set in it."""
+        self._is_recorded = True
+        if self._mover is not None:
+            self._mover.rest()
+            self._before = self._mover.tally.so_far()
+
+    def end_recorded(self) -> None:
+        """Let compute wait for all copies, as the last that is recorded."""
+        if self._mover is not None:
+            self._mover.settle()
+            self._mover.streams.join()
+
+    def after_recording(self) -> None:
+        """Forget the marks of the recording, and note what each replay will move."""
+        self._is_recorded = False
+        if self._mover is not None and self._before is not None:
+            self._mover.forget()
+            pairs = zip(self._mover.tally.so_far(), self._before, strict=True)
+            num, num_bytes = ({way: now[way] - before[way] for way in now} for now, before in pairs)
+            self._each = num, num_bytes
+
+    def replayed(self) -> None:
+        """Count what a replay moves."""
+        if self._mover is not None and self._each is not None:
+            self._mover.tally.again(*self._each)
 
     def counters(self) -> Counters | None:
         """Return what was moved since the last call, and how; None before the first forward."""

@@ -107,6 +107,10 @@ class PinnedPool:
         self._free[first:last] = [free]
         self.in_use_bytes -= size_bytes
 
+    def forget(self) -> None:
+        """Let no copy wait any more for those before: they are over, or are ordered otherwise."""
+        self._free = [free._replace(given=0, after=None) for free in self._free]
+
     def memory(self, buffer: Buffer) -> Tensor:
         """Return the bytes of a buffer."""
         if self._slab is None:

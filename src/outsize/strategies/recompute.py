@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from torch import nn
 
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.step import Key
 from outsize.strategies.blocks import checkpointed
+from outsize.strategies.moving import Shuttle
 from outsize.strategies.saved import SavedStats, SavedTensors
 from outsize.strategies.traffic import Meter
 
 Tell = Callable[[str], object]
 
 
-def saving(
-    model: nn.Module, recompute: Recompute | None, swap: Swap | None, tell: Tell, meter: Meter | None = None
-) -> Callable[[], AbstractContextManager[None]]:
-    """Return what one forward pass runs in; the first one tells what the plan knew and the model did not do.
+class Saving:
+    """What one forward pass runs in; the first one tells what the plan knew and the model did not do.
 
     The model carries hooks no longer than a forward, so that others may copy and run it in between.
     """
-    again = recompute or Recompute()
-    if not again.saved and swap is None:
-        return lambda: checkpointed(model, again.blocks)
-    saved = SavedTensors(
-        model, frozenset(again.saved), swap, dear=frozenset(again.dear), waits=waits_of(again), tell=tell
-    )
-    if meter is not None and saved.shuttle is not None:
-        meter.watch(saved.shuttle)
-    told = False
+
+    def __init__(self, model: nn.Module, recompute: Recompute, swap: Swap | None, tell: Tell) -> None:
+        self._model, self._recompute, self._swap, self._tell = model, recompute, swap, tell
+        self._told = False
+        self._saved: SavedTensors | None = None
+        if recompute.saved or swap is not None:
+            saved, dear = frozenset(recompute.saved), frozenset(recompute.dear)
+            self._saved = SavedTensors(model, saved, swap, dear=dear, waits=waits_of(recompute), tell=tell)
+
+    @property
+    def shuttle(self) -> Shuttle | None:
+        """What moves tensors; None: nothing is moved."""
+        return None if self._saved is None else self._saved.shuttle
 
     @contextmanager
-    def forward() -> Iterator[None]:
-        nonlocal told
-        with checkpointed(model, again.blocks), saved, saved.forward():
-            yield
-        if not told and saved.stats is not None:
-            told = True
-            for text in unmet_by(saved, again, swap):
-                tell(text)
+    def __call__(self) -> Iterator[None]:
+        """Run one forward inside this."""
+        with checkpointed(self._model, self._recompute.blocks):
+            if self._saved is None:
+                yield
+                return
+            with self._saved, self._saved.forward():
+                yield
+        if not self._told and self._saved.stats is not None:
+            self._told = True
+            for text in unmet_by(self._saved, self._recompute, self._swap):
+                self._tell(text)
 
-    return forward
+
+def saving(
+    model: nn.Module, recompute: Recompute | None, swap: Swap | None, tell: Tell, meter: Meter | None = None
+) -> Saving:
+    """Return what one forward pass runs in."""
+    found = Saving(model, recompute or Recompute(), swap, tell)
+    if meter is not None and found.shuttle is not None:
+        meter.watch(found.shuttle)
+    return found
 
 
 def waits_of(recompute: Recompute) -> dict[Key, int]:

@@ -51,6 +51,9 @@ class Streams(Protocol):
     def wait(self, mark: Mark, *, timed: bool) -> tuple[Mark, Mark] | None:
         """Let compute go on only after a mark; where timed, return the places before and behind the wait."""
 
+    def join(self) -> None:
+        """Let compute go on only after all copies that were asked for since the last time."""
+
     def close(self) -> None:
         """Return when no copy runs any more."""
 
@@ -72,6 +75,7 @@ class CudaStreams:
             "out": torch.cuda.Stream(device),
             "in": torch.cuda.Stream(device),
         }
+        self._asked: set[Way] = set()  # since the last join
 
     def now(self) -> Mark:
         """Mark all that compute was asked to do so far."""
@@ -80,6 +84,7 @@ class CudaStreams:
     def copy(self, way: Way, target: Tensor, source: Tensor, after: Sequence[Mark], *, timed: bool) -> Copy:
         """Ask for a copy of flat bytes that begins when the marks are reached."""
         stream = self._side[way]
+        self._asked.add(way)
         for mark in after:
             stream.wait_event(cast(torch.cuda.Event, mark))
         begin = self._mark(stream, timed=True) if timed else None
@@ -96,6 +101,13 @@ class CudaStreams:
         before = self._mark(compute, timed=True)
         compute.wait_event(event)
         return before, self._mark(compute, timed=True)
+
+    def join(self) -> None:
+        """Let compute go on only after all copies that were asked for since the last time."""
+        # a queue without any is no part of what is recorded now, and must not become one
+        for way in sorted(self._asked):
+            torch.cuda.current_stream(self._device).wait_stream(self._side[way])
+        self._asked.clear()
 
     def close(self) -> None:
         """Return when no copy runs any more."""
@@ -150,6 +162,11 @@ class ThreadStreams:
         before = _reached()
         mark.synchronize()
         return (before, _reached()) if timed else None
+
+    def join(self) -> None:
+        """Let compute go on only after all copies that were asked for since the last time."""
+        for thread in self._threads.values():
+            thread.submit(lambda: None).result()
 
     def close(self) -> None:
         """Return when no copy runs any more; those that did not begin yet never will."""

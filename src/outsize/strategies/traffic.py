@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -100,6 +101,17 @@ class Tally:
         self._bytes[way] += num_bytes
         if copy.begin is not None:
             self._copies.append((way, num_bytes, copy.begin, copy.end))
+
+    def again(self, num: Mapping[Way, int], num_bytes: Mapping[Way, int]) -> None:
+        """Count a forward whose copies were recorded: so many of each way, and so many bytes."""
+        self.num_forwards += 1
+        for way in self._num:
+            self._num[way] += num[way]
+            self._bytes[way] += num_bytes[way]
+
+    def so_far(self) -> tuple[dict[Way, int], dict[Way, int]]:
+        """Return the copies of each way, and their bytes."""
+        return dict(self._num), dict(self._bytes)
 
     def sum_up(self, *, wait: bool = False) -> None:
         """Add up the times of what is over, or wait until all of it is."""
