@@ -198,6 +198,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
         lr=section.lr,
         momentum=section.momentum,
         weight_decay=section.weight_decay,
+        on_gpu=where.kind == "cuda",
     )
 
     loss = task.loss_on_shapes(section.loss, where.most_objects)

@@ -17,12 +17,25 @@ def make_optimizer(
 
 
 def optimizer_of(
-    parameters: Iterable[nn.Parameter], name: str, *, lr: float, momentum: float, weight_decay: float
+    parameters: Iterable[nn.Parameter],
+    name: str,
+    *,
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+    on_gpu: bool | None = None,
 ) -> torch.optim.Optimizer:
-    """Build an optimizer by name."""
+    """Build an optimizer by name; on a GPU its kernels take all weights at once, and no memory besides.
+
+    `on_gpu` says so of weights that are shapes alone; None: they say it themselves.
+    """
+    listed = list(parameters)
+    if on_gpu is None:
+        on_gpu = bool(listed) and all(each.is_cuda for each in listed)
+    fused = on_gpu or None
     if name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
-    return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+        return torch.optim.SGD(listed, lr=lr, momentum=momentum, weight_decay=weight_decay, fused=fused)
+    return torch.optim.AdamW(listed, lr=lr, weight_decay=weight_decay, fused=fused)
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
