@@ -2,6 +2,7 @@
 
     python benchmarks/plan_error.py [--device cuda] [--quick] [--out FOLDER/NAME] [--seconds 300] [--cap-gib 64]
     python benchmarks/plan_error.py --only eager --join FILE.json    # in parts, with the rows of an earlier run
+    python benchmarks/plan_error.py --only compiled --networks unet --precisions bf16    # in smaller parts
     python benchmarks/plan_error.py --foretell FILE    # anywhere: predictions need no GPU
     python benchmarks/plan_error.py --foretold FILE    # on the GPU: measures what was predicted
 
@@ -24,12 +25,13 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import os
 import pickle
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,7 +83,13 @@ TINY = (Network("wider_resnet38", {"width": 4}), Network("unet", {"width": 8, "l
 TINY_MORE = (*TINY, Network("smp:DeepLabV3Plus/resnet18"))
 
 
-def cases(device: str, *, quick: bool) -> Iterator[Case]:
+def cases(
+    device: str,
+    *,
+    quick: bool,
+    names: Sequence[str] | None = None,
+    precisions: Sequence[str] = ("bf16", "fp32"),
+) -> Iterator[Case]:
     """Yield what is compared: sizes of one network in one precision follow each other, for hosts change with time."""
     networks: tuple[Network, ...] = NETWORKS
     trained, predicted = [(800, 4), (1024, 4), (512, 8)], [2048, 3072, 1024]
@@ -89,7 +97,11 @@ def cases(device: str, *, quick: bool) -> Iterator[Case]:
         networks = TINY if quick else TINY_MORE
         trained, predicted = [(64, 2), (96, 2)], [128, 160]
     for place, network in enumerate(networks[:2] if quick else networks):
+        if names is not None and network.name not in names:
+            continue
         for bf16 in (True, False):
+            if ("bf16" if bf16 else "fp32") not in precisions:
+                continue
             # quick: one size, and a second one of the second network in one precision
             num_sizes = (2 if place and not bf16 else 1) if quick else len(trained)
             for side_px, batch in trained[:num_sizes]:
@@ -99,6 +111,8 @@ def cases(device: str, *, quick: bool) -> Iterator[Case]:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    # read when a profile ends: else the profiler would go on slowing every launch of the steps that follow
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")
     options = _options(arguments)
     device = torch.device(options.device)
     if options.foretell is not None:
@@ -121,7 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     models: dict[str, nn.Module] = {}
     foretold = None if options.foretold is None else pickle.loads(options.foretold.read_bytes())  # our own
     for compiled in _kinds(options, device):
-        listed = cases(device.type, quick=options.quick)
+        listed = cases(
+            device.type, quick=options.quick, names=options.networks, precisions=options.precisions
+        )
         for (network, *_), group in itertools.groupby(
             listed, lambda each: (each.network, each.bf16, each.training)
         ):
@@ -172,6 +188,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", choices=("eager", "compiled"), help="compiled steps take a minute or two each"
     )
+    parser.add_argument("--networks", nargs="+", default=None, choices=[each.name for each in NETWORKS])
+    parser.add_argument("--precisions", nargs="+", default=["bf16", "fp32"], choices=("bf16", "fp32"))
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="rows of earlier runs, as JSON")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--cap-gib", type=float, default=64.0)
@@ -263,7 +281,7 @@ def _taught(held: Held, learnt: Sequence[Learnt], clocks: Clocks) -> dict[str, A
     if held.way is None or not others:
         return held.row
     nearest = min(others, key=lambda each: (abs(places[each.side_px] - here), places[each.side_px]))
-    seconds = held.way.seconds(clocks.of(held.case)["catalogue"].taught(nearest))
+    seconds = held.way.as_seen(nearest).seconds(clocks.of(held.case)["catalogue"].taught(nearest))
     row = held.row
     row["predicted_ms"]["profiled"] = round(seconds * 1e3, 3)
     row["time_error"]["profiled"] = round(seconds * 1e3 / row["measured_ms"] - 1, 4)
@@ -309,7 +327,7 @@ def _compare(
     if as_it_is:
         clock = clocks.of(case)["catalogue"]
         learnt.append(learn(ready.run, way.ops, clock, device, batch=case.batch, side_px=case.side_px))
-        row["learnt"] = asdict(learnt[-1])
+        row["learnt"] = asdict(replace(learnt[-1], paces={}, workspaces={}))  # hundreds of numbers
     return row
 
 

@@ -16,9 +16,18 @@ from outsize.plan.cost import NOTHING, Changed, StepCost
 from outsize.plan.mix import mix
 from outsize.plan.plan import Fuse, Recompute
 from outsize.plan.recompute import find_recipes
+from outsize.plan.seen import paced
 from outsize.plan.step import StepOp
 from outsize.plan.timeline import Link
-from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, Clock, host_calls, together
+from outsize.plan.times import (
+    CHECKPOINTED_CALLS,
+    MOVED_CALLS,
+    REMADE_CALLS,
+    Clock,
+    Learnt,
+    host_calls,
+    together,
+)
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.fusing import fused_layers, fusible
 from outsize.tasks.segment import loss_on_shapes
@@ -48,6 +57,12 @@ class Way:
         num_calls = self.num_calls + sum(map(host_calls, (*self.ops, *self.again)))
         plain_s = together(device_s, num_calls * clock.rates.host_op_s, overlaps=clock.overlaps)
         return self.time_share * plain_s
+
+    def as_seen(self, learnt: Learnt) -> Way:
+        """Return the way whose operations take as long as those of a real step did, for what shapes tell of them."""
+        ops = paced(self.ops, learnt.paces)
+        by_index = {op.index: op for op in ops}
+        return replace(self, ops=ops, again=tuple(by_index[op.index] for op in self.again))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def test_predicted_memory_is_what_lives(
     tiny, every = plan_error.Network("unet", {"width": 8, "levels": 3}), plan_error.cases
     monkeypatch.setattr(plan_error, "TINY", (tiny, tiny))
     # the second network has a second size, and what the first has
-    second = lambda device, *, quick: list(every(device, quick=quick))[4:]  # noqa: E731
+    second = lambda device, **options: list(every(device, **options))[4:]  # noqa: E731
     monkeypatch.setattr(plan_error, "cases", second)
     rows = plan_error.main(["--device", "cpu", "--quick", "--out", str(place)])
     assert [row for row in rows if "failed" in row] == []
@@ -55,7 +55,7 @@ def test_a_row_that_fails_is_not_the_end(
 ) -> None:
     small = plan_error.TINY[0]
 
-    def cases(device: str, *, quick: bool) -> list[object]:
+    def cases(device: str, **_: object) -> list[object]:
         return [plan_error.Case(small, side, 1, False, training=False) for side in (32, 48)]
 
     def failing(ready: object) -> object:

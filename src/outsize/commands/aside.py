@@ -11,6 +11,8 @@ import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from outsize.errors import OutsizeError
+
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
@@ -58,8 +60,8 @@ def _do(sent: bytes, back: Connection) -> None:
     try:
         work, given = pickle.loads(sent)  # our own, a moment ago
         answer = work(given), None
-    except Exception as error:  # noqa: BLE001 - whoever asked shall know, and this process ends
-        answer = None, _first_line(error)
+    except (RuntimeError, AssertionError, ValueError, TypeError, OSError, OutsizeError) as error:
+        answer = None, _first_line(error)  # of any other, whoever asked learns that this process has ended
     back.send_bytes(pickle.dumps(answer))
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from outsize.commands.preparing import Prepared
     from outsize.data.windows import TrainingWindows
+    from outsize.strategies.graphed import Recordings
     from outsize.strategies.step import Step
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, Recipe
@@ -118,13 +119,6 @@ def _fit(
         make = partial(compose, prepared.model, loss_terms, plan, bf16=prepared.where.bf16)
         return make(tell=tell, meter=meter, recordings=recordings)
 
-    def validated(model: nn.Module) -> Mapping[str, Any]:
-        taken_before = taken()  # a validation takes memory of its own
-        if plan_now.is_tight:
-            recordings.let_go()
-        scores = validate(job.task, prepared, model)
-        return {**taken_before, **scores, "mix": seen.as_dict(), **what_moved(meter, reporter)}
-
     def changed(plan: Plan, why: str) -> None:
         nonlocal plan_now
         plan_now = plan
@@ -143,7 +137,12 @@ def _fit(
         bar.advance(done)
         hooks = Hooks(
             batches=feed.batches,
-            validate=validated,
+            validate=lambda model: {
+                **taken(),  # before a validation, which takes memory of its own
+                **_validated(job, prepared, model, plan_now, recordings),
+                "mix": seen.as_dict(),
+                **what_moved(meter, reporter),
+            },
             log=partial(log_and_say, job.task, log, bar, reporter),
             save_state=lambda tensors, where: save_state(run.state, prepared.model, in_full(tensors), where),
             save_epoch=partial(_save_epoch, run, prepared, task.score),
@@ -155,6 +154,15 @@ def _fit(
     if position.missed:
         tell(f"train.max_minutes was over before {_phases(position.missed)} began")
     return position
+
+
+def _validated(
+    job: Job, prepared: Prepared, model: nn.Module, plan: Plan, recordings: Recordings
+) -> Mapping[str, Any]:
+    """Score the model; what a recorded step keeps is let go first where memory is scarce."""
+    if plan.is_tight:
+        recordings.let_go()
+    return validate(job.task, prepared, model)
 
 
 def _phases(names: Sequence[str]) -> str:

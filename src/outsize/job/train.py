@@ -64,7 +64,7 @@ class TrainSection(Section):
     )
     graph: bool = Field(
         True,
-        description="on a GPU, record a step as one CUDA graph where calling its kernels takes longer than they do",
+        description="on a GPU, record a step as one CUDA graph where that is no slower than calling its kernels",
     )
     early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
     max_minutes: float | None = Field(
