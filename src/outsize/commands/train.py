@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
     from outsize.data.windows import TrainingWindows
     from outsize.strategies.graphed import Recordings
-    from outsize.strategies.step import Step
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, Recipe
 
@@ -113,15 +112,13 @@ def _fit(
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
     tell = partial(_tell, log=log, reporter=reporter)
     meter, recordings, plan_now = Meter(), Recordings(), prepared.train_plan
-
-    def make_step(plan: Plan) -> Step:
-        recordings.let_go()
-        make = partial(compose, prepared.model, loss_terms, plan, bf16=prepared.where.bf16)
-        return make(tell=tell, meter=meter, recordings=recordings)
+    composed = partial(compose, prepared.model, loss_terms, bf16=prepared.where.bf16)
+    make_step = partial(composed, tell=tell, meter=meter, recordings=recordings)
 
     def changed(plan: Plan, why: str) -> None:
         nonlocal plan_now
         plan_now = plan
+        recordings.let_go()
         tell(why)
         replace(prepared, train_plan=plan).record(run)  # a resumed training goes on with it
 
