@@ -127,8 +127,7 @@ def _fit(
     if lessons.classes and not done:
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
     seen = Seen([each.name for each in prepared.card.classes])
-    make = batch_maker(job, prepared, lessons, recipe)
-    feed = open_feed(job, prepared, make, seen, recipe, reporter)
+    feed = open_feed(job, prepared, batch_maker(job, prepared, lessons, recipe), seen, recipe, reporter)
     taken = memory_taken(prepared.device, lambda: plan_now, reporter)
     with closing(feed), reporter.bar("train", recipe.num_epochs * recipe.steps_per_epoch, "step") as bar:
         bar.advance(done)
