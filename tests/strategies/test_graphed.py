@@ -24,6 +24,9 @@ class Stage:
         stage = self
 
         class Recording:
+            def finish(self) -> None:
+                pass
+
             def replay(self, batch: Batch) -> Terms:
                 return {"replayed": batch.images.sum()}
 

@@ -56,8 +56,10 @@ class Recordings:
         self._is_let_go = False
 
     def let_go(self) -> None:
-        """Give its memory back."""
+        """Give its memory back, when the last replay is over."""
         self._is_let_go = self._is_let_go or bool(self._held)
+        for each in self._held.values():
+            each.finish()
         self._held.clear()
 
     def find(self, kind: Hashable) -> _Recording | None:
@@ -128,6 +130,9 @@ class _Recording:
     totals: Tensor
     terms: Terms  # what it writes
     gradients: tuple[tuple[nn.Parameter, Tensor], ...]
+
+    def finish(self) -> None:
+        torch.cuda.synchronize(self.totals.device)
 
     def replay(self, batch: Batch) -> Terms:
         for mine, given in zip(_tensors(self.batch), _tensors(batch), strict=True):
