@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -152,7 +153,7 @@ def traced(
             model,
             (case.batch, BANDS, case.side_px, case.side_px),
             loss=loss if case.training else None,
-            optimizer=ADAMW,
+            optimizer=partial(ADAMW, on_gpu=kind == "cuda"),
             bf16=case.bf16,
             device=kind,
             around=None if fuse is None else lambda twin: fused_layers(twin, fuse)(),

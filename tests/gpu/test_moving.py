@@ -134,7 +134,8 @@ def test_a_recorded_step_moves_and_makes_again_as_the_step_itself(recompute: boo
     assert apart <= max(1e-4, 3 * unsure)
     counted = meter.read()
     assert counted is not None
-    assert counted.num_forwards == 13  # one of them was recorded, which moves nothing
+    assert counted.num_forwards == 12
+    torch.cuda.empty_cache()
     held_bytes = torch.cuda.memory_reserved()
     recordings.let_go()
     gc.collect()

@@ -58,7 +58,9 @@ def test_a_copy_is_a_model_of_its_own() -> None:
     assert other.stride == 32
     with torch.inference_mode():
         assert not torch.equal(other(torch.ones(1, 4, 40, 40)), model(torch.ones(1, 4, 40, 40)))
+        assert copy.deepcopy(model) is not copy.deepcopy(model)
         sent = pickle.loads(pickle.dumps(model))
+        assert type(sent) is type(model)
         assert torch.equal(sent(torch.ones(1, 4, 40, 40)), model(torch.ones(1, 4, 40, 40)))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
-from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
+from outsize.train.optimizer import load_state_tensors, make_optimizer, optimizer_of, state_tensors
 
 
 def _model() -> nn.Module:
@@ -74,3 +76,32 @@ def test_no_state_is_no_state() -> None:
     optimizer = _make("adamw", model)
     load_state_tensors(optimizer, {})
     assert state_tensors(optimizer) == {}
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_state_from_a_file_lies_as_its_weights_do(name: str) -> None:
+    """Fused kernels go over weights and state side by side; files know no memory formats."""
+    torch.manual_seed(0)
+    start = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    images = torch.randn(2, 3, 9, 9)
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(images).square().sum().backward()
+            optimizer.step()
+
+    settings = {"name": name, "lr": 0.01, "momentum": 0.9, "weight_decay": 0.0, "on_gpu": True}
+    models = [copy.deepcopy(start), copy.deepcopy(start)]
+    optimizers = [optimizer_of(each.parameters(), **settings) for each in models]
+    for model, optimizer in zip(models, optimizers, strict=True):
+        train(model, optimizer)
+    saved = {key: value.contiguous() for key, value in state_tensors(optimizers[1]).items()}
+    resumed = optimizer_of(models[1].parameters(), **settings)
+    load_state_tensors(resumed, saved)
+    for parameter, entries in resumed.state.items():
+        same = [each for each in entries.values() if isinstance(each, torch.Tensor) and each.ndim == 4]
+        assert all(each.stride() == parameter.stride() for each in same)
+    train(models[0], optimizers[0])
+    train(models[1], resumed)
+    assert torch.equal(models[0].weight, models[1].weight)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _PATIENCE_S = 180
 _LOADED = "torch"  # by the server that processes are copied from, so that each need not
 
+_OURS = (RuntimeError, AssertionError, ValueError, TypeError)
+
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
@@ -32,7 +34,7 @@ def run_aside(work: Callable[[Given], Result], given: Given) -> Result:
     try:
         # as bytes: tensors would be sent by shared memory, which is scarce in containers and goes with its process
         sent = pickle.dumps((work, given))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise NoAnswer(f"it cannot be sent to another process: {_first_line(error)}") from error
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_LOADED])  # of no effect where the server runs already
@@ -60,7 +62,7 @@ def _do(sent: bytes, back: Connection) -> None:
     try:
         work, given = pickle.loads(sent)  # our own, a moment ago
         answer = work(given), None
-    except (RuntimeError, AssertionError, ValueError, TypeError, OSError, OutsizeError) as error:
+    except (*_OURS, AttributeError, ImportError, LookupError, OSError, OutsizeError) as error:
         answer = None, _first_line(error)  # of any other, whoever asked learns that this process has ended
     back.send_bytes(pickle.dumps(answer))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from outsize.commands.aside import NoAnswer, run_aside
@@ -32,6 +32,7 @@ class Recorded:
     replayed_s: float
     held_bytes: int  # of the GPU, with the recording
     why_not: str = ""
+    is_passing: bool = False  # the reason may be gone the next time: nothing to remember
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def try_aside(trial: Trial) -> Recorded:
     try:
         return run_aside(_tried_there, trial)
     except NoAnswer as error:  # also: no GPU for a second process, no memory, an operation that waits
-        return cannot_be(str(error))
+        return replace(cannot_be(str(error)), is_passing=True)
 
 
 def _tried_there(trial: Trial) -> Recorded:
@@ -73,7 +74,7 @@ def tried(trial: Trial) -> Recorded:
     import torch
 
     shape = (trial.job.train.batch, trial.num_bands, *trial.job.train.window_px)
-    told: list[str] = []
+    told: list[str] = []  # by the one that is recorded
     seconds, losses, held = [], [], []
     for model, graph in ((trial.model, False), (trial.model, True), (_nudged(trial.model), False)):
         step = real_step(
@@ -82,7 +83,7 @@ def tried(trial: Trial) -> Recorded:
             shape,
             trial.device,
             bf16=trial.bf16,
-            tell=told.append,
+            tell=told.append if graph else lambda _: None,
             fuse=trial.plan.fuse,
             recompute=trial.plan.recompute,
             swap=trial.plan.swap,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outsize.commands import graph_trial
 from outsize.commands.graph_trial import Recorded, Trial, try_aside
 from outsize.job import Job
 from outsize.plan.plan import Plan, Rejected
@@ -43,12 +44,12 @@ def recorded_where_faster(
         return train_plan
     found = _recall_or_try(job, model, num_bands, train_plan, where, reporter)
     times = f"{format_seconds(found.replayed_s)} in place of {format_seconds(found.called_s)} seen here"
-    # a recording keeps its memory while a validation runs, but where memory is scarce: there it is let go
-    most_bytes = found.held_bytes + (0 if train_plan.is_tight else predict_plan.peak_bytes)
     why_not = found.why_not
     if not why_not and found.replayed_s > _WORTH * found.called_s:
         why_not = f"slower: {times}"
-    elif not why_not and most_bytes > usable_bytes(where.machine, job.limits):
+    # under a tight plan it is let go for a validation, and was tried within the limit
+    beside_bytes = 0 if train_plan.is_tight else found.held_bytes + predict_plan.peak_bytes
+    if not why_not and beside_bytes > usable_bytes(where.machine, job.limits):
         why_not = f"it would keep {format_bytes(found.held_bytes)} while a validation runs"
     if why_not:
         rejected = Rejected("the step recorded as one CUDA graph", why_not)
@@ -59,7 +60,9 @@ def recorded_where_faster(
         train_plan,
         graph=True,
         step_s=found.replayed_s,
-        peak_bytes=max(train_plan.peak_bytes, found.held_bytes),
+        peak_bytes=train_plan.peak_bytes
+        if train_plan.is_tight
+        else max(train_plan.peak_bytes, found.held_bytes),
         why=(*train_plan.why, why),
     )
 
@@ -76,11 +79,13 @@ def _recall_or_try(
 ) -> Recorded:
     """Return what was seen before of the same step on the same device, or try it now."""
     from outsize.measure.profiled import name_of
-    from outsize.measure.remembered import cache_folder, fingerprint, key_of, recall_or_make
+    from outsize.measure.remembered import cache_folder, code_of, fingerprint, key_of, recall_or_make
+    from outsize.strategies import graphed, moving
 
     section, device = job.train, where.device
     assert device is not None
     names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
+    names += code_of(graph_trial, graphed, moving)
     names += [str(plan.recompute), str(plan.swap), str(plan.limit_bytes) if plan.is_tight else ""]
     names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
     # the host's speed decides

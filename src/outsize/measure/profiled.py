@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -15,8 +14,10 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from outsize.measure import operations
 from outsize.measure.operations import SeenOperations, look_at_operations
-from outsize.measure.remembered import cache_folder, fingerprint, key_of, recall_or_make
+from outsize.measure.remembered import cache_folder, code_of, fingerprint, key_of, recall_or_make
+from outsize.plan import seen as seen_before
 from outsize.plan import times
 from outsize.plan.seen import grouped, is_convolution, is_fused, paced
 from outsize.plan.step import StepOp
@@ -69,21 +70,23 @@ def taught_by(seen: Seen, ops: Sequence[StepOp], clock: Clock, *, batch: int, si
 
 
 def _factors(seen: Seen, ops: Sequence[StepOp], clock: Clock) -> dict[str, float]:
-    """Return real over modelled time of each class; of our own norms alone where other operations were seen themselves.
+    """Return real over modelled time of each class; what the profiler knows of no operation belongs to our norms alone.
 
-    The rest then also holds what belongs to none, so that nothing is learnt about our few kernels in it.
+    In other classes that is more than our few kernels there, so nothing is learnt about them.
     """
-    kernels_s, unseen = dict(seen.kernels_s), ops
-    names: Sequence[str] = CLASSES
-    if seen.operations.seconds:
-        names, unseen = (NORMS, NORM_GRADIENTS), [op for op in ops if is_fused(op.kind)]
-        for name, taken_s in seen.operations.by_class().items():
-            kernels_s[name] -= taken_s
-    modelled = clock.by_class(unseen)
-    # a class that hardly occurs in the model of a step may hold what nobody counts; it teaches nothing
-    return {
-        name: kernels_s[name] / modelled[name] for name in names if modelled[name] > 0 and kernels_s[name] > 0
-    }
+    if not seen.operations.seconds:
+        return _shares(seen.kernels_s, clock.by_class(ops))
+    taken_s = seen.operations.by_class()
+    factors = _shares(taken_s, clock.by_class([op for op in ops if not is_fused(op.kind)]))
+    unseen = clock.by_class([op for op in ops if is_fused(op.kind)])
+    left_s = {name: seen.kernels_s[name] - taken_s.get(name, 0.0) for name in (NORMS, NORM_GRADIENTS)}
+    return factors | _shares(left_s, unseen)
+
+
+def _shares(real_s: Mapping[str, float], modelled_s: Mapping[str, float]) -> dict[str, float]:
+    """Divide where there is something to divide: a class that hardly occurs may hold what nobody counts."""
+    names = [name for name in CLASSES if modelled_s[name] > 0 and real_s.get(name, 0.0) > 0]
+    return {name: real_s[name] / modelled_s[name] for name in names}
 
 
 def _stretched(learnt: Learnt, seen: Seen, ops: Sequence[StepOp], clock: Clock) -> Learnt:
@@ -145,8 +148,7 @@ def recall_or_learn(
 ) -> Learnt | None:
     """Return what was learnt before of a step with these names on this very device and torch, or learn it now."""
     # factors are over modelled times: another model of times makes them worthless
-    model = hashlib.sha256(Path(times.__file__).read_bytes()).hexdigest()
-    key = key_of([*names, model, fingerprint(device)])
+    key = key_of([*names, *code_of(times, seen_before, operations), fingerprint(device)])
     return recall_or_make(cache_folder(), f"step-{key}.json", read=_recall, make=learn_now)
 
 

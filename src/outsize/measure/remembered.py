@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ def recall_or_make(
     read: Callable[[Path], Finding | None],
     make: Callable[[], Finding],
 ) -> Finding:
-    """Return what `read` finds in the file of this name, or make it now and remember it.
+    """Return what `read` finds in the file of this name, or make it now and remember it, unless it says `is_passing`.
 
     `read` returns None for a file that is not there, broken or not sound: it is made anew.
     """
@@ -34,7 +35,7 @@ def recall_or_make(
     if known is not None:
         return known
     made = make()
-    if made is not None:
+    if made is not None and not getattr(made, "is_passing", False):
         _write(folder / name, asdict(made))  # type: ignore[call-overload]
     return made
 
@@ -42,6 +43,12 @@ def recall_or_make(
 def key_of(names: Iterable[str]) -> str:
     """Return a short name for all these together, for the name of a file."""
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+
+
+def code_of(*modules: ModuleType) -> list[str]:
+    """Return what changes with the code of modules: what they found out before may be wrong."""
+    paths = [Path(each.__file__) for each in modules if each.__file__ is not None]
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
 def cache_folder() -> Path | None:

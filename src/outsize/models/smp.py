@@ -225,11 +225,11 @@ def _check_options(name: str, builder: Callable[..., nn.Module], options: Mappin
             raise ModelError(explain(f"unknown option of model {name}", repr(option), needed, remedy))
 
 
-@functools.cache
 def _empty(network: Any) -> nn.Module:
     made: nn.Module = object.__new__(_any_size(network))
     return made
 
 
+@functools.cache
 def _any_size(network: Any) -> Any:
     return type(network.__name__, (AnySize, network), {"__module__": __name__, "__doc__": network.__doc__})

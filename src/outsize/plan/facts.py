@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outsize.tiles.halo import Halo
@@ -76,5 +76,6 @@ class Facts:
     learnt: Learnt | None = None  # by a real step on this machine
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
+        """Return the JSON form; of what was learnt without that of each operation, which are hundreds of numbers."""
+        learnt = None if self.learnt is None else replace(self.learnt, workspaces={}, paces={})
+        return asdict(replace(self, learnt=learnt))

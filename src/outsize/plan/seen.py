@@ -49,24 +49,24 @@ def as_seen(facts: StepFacts, learnt: Learnt) -> StepFacts:
     """
     if not learnt.workspaces and not learnt.paces:
         return facts
-    workspaces = _placed(facts.ops, learnt.workspaces)
+    workspaces = _placed(facts.ops, learnt.workspaces, spread=False)
     ops = (replace(op, workspace_bytes=int(workspaces.get(op.index, 0))) for op in facts.ops)
     return replace(facts, ops=paced(tuple(ops), learnt.paces))
 
 
 def paced(ops: Sequence[StepOp], paces: Mapping[str, Sequence[float]]) -> tuple[StepOp, ...]:
     """Return operations that take as long as those that were seen."""
-    placed = _placed(ops, paces)
+    placed = _placed(ops, paces, spread=True)
     return tuple(replace(op, pace=placed.get(op.index, 0.0)) for op in ops)
 
 
-def _placed(ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]]) -> dict[int, float]:
-    """Return what was seen by index of the operation."""
+def _placed(ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]], *, spread: bool) -> dict[int, float]:
+    """Return what was seen by index of the operation; a single value of a group is that of all, or of none."""
     placed: dict[int, float] = {}
     by_place: dict[tuple[str, str, int], float] = {}
     for group, alike in grouped(ops).items():
         values = seen.get(group, ())
-        values = [*values] * len(alike) if len(values) == 1 else values
+        values = [*values] * len(alike) if spread and len(values) == 1 else values
         if len(alike) == len(values):
             placed.update((op.index, value) for op, value in zip(alike, values, strict=True))
             by_place |= {(op.kind, op.module, op.call): placed[op.index] for op in alike if not op.backward}

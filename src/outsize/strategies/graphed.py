@@ -13,6 +13,7 @@ along, and costs the host nothing either. On a CPU, and where gradients are to b
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -58,9 +59,7 @@ class Recordings:
     def let_go(self) -> None:
         """Give its memory back, when the last replay is over."""
         self._is_let_go = self._is_let_go or bool(self._held)
-        for each in self._held.values():
-            each.finish()
-        self._held.clear()
+        self.make_room()
 
     def find(self, kind: Hashable) -> _Recording | None:
         """Return the recording of a kind of step, if it is there."""
@@ -72,6 +71,8 @@ class Recordings:
 
     def make_room(self) -> bool:
         """Give the memory of the one before back, and say whether it had not been asked for."""
+        for each in self._held.values():
+            each.finish()
         self._held.clear()
         return not self._is_let_go
 
@@ -98,6 +99,7 @@ def graphed(
         found = held.find(kind)
         if found is not None:
             return replay(found, batch)
+        held.make_room()  # for steps that run as they are beside it
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] <= NUM_PLAIN or num_recorded >= _MOST:
             return step(batch, last=last)
@@ -105,15 +107,18 @@ def graphed(
         try:
             found = _record(step, model, batch, beside)
         except RuntimeError as error:  # an operation that waits for the GPU, or no memory to keep
-            num_recorded = _MOST
-            model.zero_grad(set_to_none=True)
             reason = str(error).partition("\n")[0]
-            tell(
-                f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}"
-            )
-            return step(batch, last=last)
-        held.keep(kind, found)
-        return replay(found, batch)
+        else:
+            held.keep(kind, found)
+            return replay(found, batch)
+        # Out here, for the error holds the frames of the attempt, and they hold its tensors.
+        num_recorded = _MOST
+        model.zero_grad(set_to_none=True)
+        gc.collect()
+        if beside is not None:
+            beside.after_recording()
+        tell(f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}")
+        return step(batch, last=last)
 
     def replay(recording: _Recording, batch: Batch) -> Terms:
         if beside is not None:
@@ -174,8 +179,8 @@ def _alone(beside: Beside | None) -> Iterator[None]:
     if beside is None:
         yield
         return
-    beside.before_recording()
     try:
+        beside.before_recording()
         yield
     finally:
         beside.after_recording()
@@ -185,18 +190,25 @@ def _alone(beside: Beside | None) -> Iterator[None]:
 def _mended(device: torch.device) -> Iterator[Any]:
     """Lend a pool of memory to a recording; one that fails leaves torch in the middle of it, which is ended here."""
     pool, numbers = torch.cuda.graph_pool_handle(), torch.cuda.get_rng_state(device)
+    stream, done = torch.cuda.current_stream(device), False
     try:
         yield pool
-    except RuntimeError:
-        index = torch.cuda.current_device()
-        with suppress(RuntimeError):  # where torch did that itself
-            _cuda_endAllocateToPool(index, pool)
-            _cuda_releasePool(index, pool)
-        # the generator waits for numbers of a graph: it gets a state that never knew one
-        generator = torch.cuda.default_generators[index]
-        generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
-        generator.set_state(numbers)
-        raise
+        done = True
+    finally:
+        if not done:
+            _mend(device, pool, stream, numbers)
+
+
+def _mend(device: torch.device, pool: Any, stream: torch.cuda.Stream, numbers: Tensor) -> None:
+    torch.cuda.set_stream(stream)
+    index = torch.cuda.current_device()
+    with suppress(RuntimeError):  # where torch did that itself
+        _cuda_endAllocateToPool(index, pool)
+        _cuda_releasePool(index, pool)
+    # the generator waits for numbers of a graph: it gets a state that never knew one
+    generator = torch.cuda.default_generators[index]
+    generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+    generator.set_state(numbers)
 
 
 def _kind(model: nn.Module, batch: Batch) -> Hashable:

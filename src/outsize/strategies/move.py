@@ -177,6 +177,7 @@ class Mover:
 
     def forget(self) -> None:
         """Forget the marks of a recording, which nobody outside may wait for; its copies are over in each replay."""
+        self._open = None
         for rest in self._dropped:
             if rest.buffer is not None:
                 self.pool.give(rest.buffer, None)

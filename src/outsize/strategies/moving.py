@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,7 @@ from outsize.plan.step import BLOCK_BYTES, Key
 from outsize.strategies.move import Eager, Mover, Schedule, Trip
 from outsize.strategies.packing import Packing, unpack
 from outsize.strategies.pinned import PinnedPool
-from outsize.strategies.streams import Way
-from outsize.strategies.traffic import Counters
+from outsize.strategies.traffic import Counters, Sums
 from outsize.strategies.values import Kept, Signal, Slot, Value, send
 from outsize.units import format_bytes
 
@@ -39,8 +39,8 @@ class Shuttle:
         self._mover: Mover | None = None
         self._told = False
         self._is_recorded = False
-        self._before: tuple[dict[Way, int], dict[Way, int]] | None = None  # copies and bytes
-        self._each: tuple[dict[Way, int], dict[Way, int]] | None = None  # of a forward that was recorded
+        self._before: Sums | None = None
+        self._each: Sums | None = None  # of a forward that was recorded
         self.num_met: int | None = None  # of the tensors that the plan names, by the latest forward
 
     @contextmanager
@@ -66,6 +66,7 @@ class Shuttle:
         """Let all copies end: a recording knows nothing of what began before it. No marks of time are set in it."""
         self._is_recorded = True
         if self._mover is not None:
+            gc.collect()  # what would else be dropped in the middle of the recording
             self._mover.rest()
             self._before = self._mover.tally.so_far()
 
@@ -78,16 +79,15 @@ class Shuttle:
     def after_recording(self) -> None:
         """Forget the marks of the recording, and note what each replay will move."""
         self._is_recorded = False
-        if self._mover is not None and self._before is not None:
+        if self._mover is not None:
             self._mover.forget()
-            pairs = zip(self._mover.tally.so_far(), self._before, strict=True)
-            num, num_bytes = ({way: now[way] - before[way] for way in now} for now, before in pairs)
-            self._each = num, num_bytes
+            self._each = self._mover.tally.back_to(self._before) if self._before else self._each
+            self._before = None
 
     def replayed(self) -> None:
         """Count what a replay moves."""
         if self._mover is not None and self._each is not None:
-            self._mover.tally.again(*self._each)
+            self._mover.tally.again(self._each)
 
     def counters(self) -> Counters | None:
         """Return what was moved since the last call, and how; None before the first forward."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -79,6 +78,15 @@ class Meter:
         return None if counted is None else counted.counters()
 
 
+@dataclass(frozen=True)
+class Sums:
+    """Forwards, copies of each way and their bytes."""
+
+    num_forwards: int
+    num: dict[Way, int]
+    num_bytes: dict[Way, int]
+
+
 class Tally:
     """Counts what is moved, and sums up times once they are known."""
 
@@ -102,16 +110,28 @@ class Tally:
         if copy.begin is not None:
             self._copies.append((way, num_bytes, copy.begin, copy.end))
 
-    def again(self, num: Mapping[Way, int], num_bytes: Mapping[Way, int]) -> None:
-        """Count a forward whose copies were recorded: so many of each way, and so many bytes."""
-        self.num_forwards += 1
-        for way in self._num:
-            self._num[way] += num[way]
-            self._bytes[way] += num_bytes[way]
+    def so_far(self) -> Sums:
+        """Return what was counted."""
+        return Sums(self.num_forwards, dict(self._num), dict(self._bytes))
 
-    def so_far(self) -> tuple[dict[Way, int], dict[Way, int]]:
-        """Return the copies of each way, and their bytes."""
-        return dict(self._num), dict(self._bytes)
+    def back_to(self, before: Sums) -> Sums:
+        """Count as before, and return what had come on top: what is recorded does not happen."""
+        num = {way: self._num[way] - before.num[way] for way in self._num}
+        num_bytes = {way: self._bytes[way] - before.num_bytes[way] for way in self._bytes}
+        more = Sums(self.num_forwards - before.num_forwards, num, num_bytes)
+        self.num_forwards, self._num, self._bytes = (
+            before.num_forwards,
+            dict(before.num),
+            dict(before.num_bytes),
+        )
+        return more
+
+    def again(self, more: Sums) -> None:
+        """Count what was recorded, and happens now."""
+        self.num_forwards += more.num_forwards
+        for way in self._num:
+            self._num[way] += more.num[way]
+            self._bytes[way] += more.num_bytes[way]
 
     def sum_up(self, *, wait: bool = False) -> None:
         """Add up the times of what is over, or wait until all of it is."""

@@ -57,3 +57,8 @@ def load_state_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, T
         state.setdefault(int(index), {})[key] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for parameter, entries in optimizer.state.items():
+        for key, value in entries.items():
+            # files know no memory formats, but fused kernels go over weights and state side by side
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                entries[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
