@@ -100,6 +100,7 @@ class Mover:
         self.streams = open_streams(device) if streams is None else streams
         self.timed = False  # may be set before any forward; costs two marks for each copy and each wait
         self.tally = Tally()
+        self.num_forgotten = 0  # times that marks were; what was taken before has none to wait for
         self._open: Trip | None = None
         self._dropped: deque[_Rest] = deque()
         self._closed = False
@@ -178,6 +179,7 @@ class Mover:
     def forget(self) -> None:
         """Forget the marks of a recording, which nobody outside may wait for; its copies are over in each replay."""
         self._open = None
+        self.num_forgotten += 1
         for rest in self._dropped:
             if rest.buffer is not None:
                 self.pool.give(rest.buffer, None)
@@ -196,6 +198,7 @@ class Trip:
     def __init__(self, mover: Mover) -> None:
         times = mover.times
         self.mover = mover
+        self.num_forgotten = mover.num_forgotten
         self._schedule = times if isinstance(times, Schedule) else Schedule({}, {})
         self._ahead_bytes = times.ahead_bytes if isinstance(times, Eager) else 0
         self._order: list[weakref.ref[Moved]] | None = [] if isinstance(times, Eager) else None  # as taken
@@ -385,7 +388,8 @@ class Moved:
 
     def __del__(self) -> None:
         if self._buffer is not None or self._copying is not None:
-            self._trip.mover.drop(_Rest(self._tensor, self._copying, self._buffer))
+            known = self._trip.num_forgotten == self._trip.mover.num_forgotten
+            self._trip.mover.drop(_Rest(self._tensor, self._copying if known else None, self._buffer))
             if self._buffer is None:
                 self._trip.coming_bytes -= self.num_bytes
 
