@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.strategies import pinned
-from outsize.strategies.move import Eager, Mover, Schedule
+from outsize.strategies.move import Mover
 from outsize.strategies.pinned import PinnedPool
+from outsize.strategies.schedule import Eager, Schedule
 
 MIB = 2**20
 DEVICE = torch.device("cuda", 0)

@@ -18,8 +18,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.errors import ModelError
 from outsize.plan.step import Key
-from outsize.strategies.move import Eager, Moved, Mover, Schedule, Trip
+from outsize.strategies.move import Moved, Mover, Trip
 from outsize.strategies.pinned import PinnedPool
+from outsize.strategies.schedule import Eager, Schedule
 from outsize.strategies.streams import Copy, Mark, ThreadStreams, Way, _ThreadMark
 
 _CPU = torch.device("cpu")

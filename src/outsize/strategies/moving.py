@@ -15,9 +15,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from outsize.errors import explain
 from outsize.plan.plan import Swap
 from outsize.plan.step import BLOCK_BYTES, Key
-from outsize.strategies.move import Eager, Mover, Schedule, Trip
+from outsize.strategies.move import Mover, Trip
 from outsize.strategies.packing import Packing, unpack
 from outsize.strategies.pinned import PinnedPool
+from outsize.strategies.schedule import Eager, Schedule
 from outsize.strategies.traffic import Counters, Sums
 from outsize.strategies.values import Kept, Signal, Slot, Value, send
 from outsize.units import format_bytes
