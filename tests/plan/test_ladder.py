@@ -215,6 +215,8 @@ def test_every_way_counts_its_own_operations(task: Task, chain: Chain) -> None:
 def test_a_host_that_is_slower_than_the_device_sets_the_time(task: Task, chain: Chain) -> None:
     num_calls = sum(map(host_calls, chain(4, 64).ops))
     assert plain(replace(task, host_op_s=1.0)).step_s == pytest.approx(num_calls)
+    recorded = replace(task, host_op_s=1.0, records=True)  # as one CUDA graph, which is one call
+    assert plain(recorded).step_s == plain(replace(task, host_op_s=0.0)).step_s
     both = plain(replace(task, host_op_s=1.0, overlaps=False)).step_s
     assert both == pytest.approx(num_calls + plain(task).step_s)
 

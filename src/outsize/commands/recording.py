@@ -53,7 +53,8 @@ def recorded_where_faster(
         why_not = f"it would keep {format_bytes(found.held_bytes)} while a validation runs"
     if why_not:
         rejected = Rejected("the step recorded as one CUDA graph", why_not)
-        return replace(train_plan, rejected=(*train_plan.rejected, rejected))
+        step_s = found.called_s or train_plan.step_s  # as it was seen
+        return replace(train_plan, rejected=(*train_plan.rejected, rejected), step_s=step_s)
     why = f"its kernels need not wait for the host: recorded as one CUDA graph, {times}"
     why = f"{why}, and {format_bytes(found.held_bytes)}"
     return replace(

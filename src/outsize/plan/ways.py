@@ -45,6 +45,9 @@ class Task:
     again_s: OpSeconds | None = None  # of an operation whose result is made again; None: as the first time
     host_op_s: float = 0.0  # for the host to call a small operation
     overlaps: bool = True  # host and device work at the same time
+    records: bool = (
+        False  # a step that gives nothing up is recorded as a CUDA graph where the host would be behind
+    )
     blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
     link: Link | None = None  # to host memory; None: nothing is moved there
     host_bytes: float = math.inf  # that may lie there
@@ -70,7 +73,8 @@ class Way:
 def plain(task: Task) -> Way:
     """Return the step as it is."""
     whole = Part("", 1, task.batch, task.side_px)
-    return _of(task, "plain", whole, StepCost(task.step_of(task.batch, task.side_px)))
+    called = replace(task, host_op_s=0.0) if task.records else task
+    return _of(called, "plain", whole, StepCost(task.step_of(task.batch, task.side_px)))
 
 
 def compiled(task: Task) -> Iterator[Way]:
