@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 180
 _LOADED = "torch"  # by the server that processes are copied from, so that each need not
 
-_OURS = (RuntimeError, AssertionError, ValueError, TypeError)
+_MISTAKES = (AssertionError, AttributeError, ImportError, LookupError, TypeError, ValueError)
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -62,7 +62,7 @@ def _do(sent: bytes, back: Connection) -> None:
     try:
         work, given = pickle.loads(sent)  # our own, a moment ago
         answer = work(given), None
-    except (*_OURS, AttributeError, ImportError, LookupError, OSError, OutsizeError) as error:
+    except (*_MISTAKES, OSError, RuntimeError, OutsizeError) as error:
         answer = None, _first_line(error)  # of any other, whoever asked learns that this process has ended
     back.send_bytes(pickle.dumps(answer))
 

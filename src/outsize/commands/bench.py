@@ -133,8 +133,7 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     def plan_for(limit_bytes: int) -> Plan:
         plan = choose_train(planned.facts, job.limits.model_copy(update={key: limit_bytes}), task)
         # without a trial: where it cannot be recorded it runs as it is, and that is noted
-        records = job.train.graph and planned.where.kind == "cuda" and not job.data.objects
-        return replace(plan, graph=records and plan.is_recordable)
+        return replace(plan, graph=task.records and plan.is_recordable)
 
     return Planning(plan_for, plain(task).peak_bytes)
 

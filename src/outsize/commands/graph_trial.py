@@ -98,12 +98,10 @@ def tried(trial: Trial) -> Recorded:
         torch.cuda.empty_cache()
     if told:
         return cannot_be(told[0])
-    plain, recorded, again = losses
-    apart, unsure = _apart(plain, recorded), _apart(plain, again)
+    plain, recorded, nudged = losses
+    apart, unsure = _apart(plain, recorded), _apart(plain, nudged)
     if apart > max(_APART, _TIMES_APART * unsure):
-        return cannot_be(
-            f"it does not train alike: losses are {apart:.1%} apart, of two plain runs {unsure:.1%}"
-        )
+        return cannot_be(f"it does not train alike: losses are {apart:.1%} apart, by rounding {unsure:.1%}")
     return Recorded(min(seconds[0], seconds[2]), seconds[1], held[1])
 
 

@@ -165,9 +165,14 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         link=Link.of(where.rates, where.num_gpus) if where.kind == "cuda" else None,
         host_bytes=_host_bytes(job.limits.host_memory, where),
         weights=weights_of(model) if where.kind == "cuda" and where.num_gpus == 1 else {},
-        records=section.graph and where.kind == "cuda" and not job.data.objects,
+        records=may_record(job, where),
         **where.clock.settings(),
     )
+
+
+def may_record(job: Job, where: Situation) -> bool:
+    """Whether steps may be recorded as CUDA graphs; not where objects differ in number."""
+    return job.train.graph and where.kind == "cuda" and not job.data.objects
 
 
 def _host_bytes(limit_bytes: int | None, where: Situation) -> float:

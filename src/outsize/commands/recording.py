@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from outsize.commands import graph_trial
 from outsize.commands.graph_trial import Recorded, Trial, try_aside
+from outsize.commands.planning import Situation, may_record
 from outsize.job import Job
 from outsize.plan.plan import Plan, Rejected
 from outsize.progress import Reporter
@@ -19,8 +20,6 @@ from outsize.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from outsize.commands.planning import Situation
 
 _LONG_S = 0.2  # a step that is predicted to take longer is not made of short kernels
 # Of the time that it takes kernel by kernel in a process that does nothing else: as fast will do, for in a training the
@@ -69,8 +68,8 @@ def recorded_where_faster(
 
 
 def _is_worth_a_trial(job: Job, plan: Plan, where: Situation) -> bool:
-    """Whether a step may be recorded at all; not where objects differ in number."""
-    if not job.train.graph or job.data.objects or where.device is None or where.kind != "cuda":
+    """Whether a step may be recorded at all, and here."""
+    if where.device is None or not may_record(job, where):
         return False
     return plan.is_recordable and (plan.step_s is None or plan.step_s < _LONG_S)
 
@@ -98,7 +97,13 @@ def _recall_or_try(
         )
         return try_aside(Trial(job, model, num_bands, plan, where.bf16, device))
 
-    return recall_or_make(cache_folder(), f"graph-{key_of(names)}.json", read=_recall, make=try_now)
+    return recall_or_make(
+        cache_folder(), f"graph-{key_of(names)}.json", read=_recall, make=try_now, lasts=_lasts
+    )
+
+
+def _lasts(found: Recorded) -> bool:
+    return not found.is_passing
 
 
 def _recall(path: Path) -> Recorded | None:

@@ -24,8 +24,9 @@ def recall_or_make(
     *,
     read: Callable[[Path], Finding | None],
     make: Callable[[], Finding],
+    lasts: Callable[[Finding], bool] = lambda _: True,
 ) -> Finding:
-    """Return what `read` finds in the file of this name, or make it now and remember it, unless it says `is_passing`.
+    """Return what `read` finds in the file of this name, or make it now and remember it, if it `lasts`.
 
     `read` returns None for a file that is not there, broken or not sound: it is made anew.
     """
@@ -35,7 +36,7 @@ def recall_or_make(
     if known is not None:
         return known
     made = make()
-    if made is not None and not getattr(made, "is_passing", False):
+    if made is not None and lasts(made):
         _write(folder / name, asdict(made))  # type: ignore[call-overload]
     return made
 

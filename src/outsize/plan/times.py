@@ -192,11 +192,10 @@ class Learnt:
     )  # of the memory that torch holds, what tensors filled; None: not to be seen on a CPU
     batch: int
     side_px: Size
-    # bytes that each convolution took and gave back, forward and backward, in the order they ran
+    # By group (`plan.seen.group_of`), in the order they ran: bytes that each convolution took and gave back, and real
+    # over modelled time of each operation, or one value for all of a group where others ran than are listed.
     workspaces: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    paces: Mapping[str, Sequence[float]] = field(
-        default_factory=dict
-    )  # real over modelled time of each of them
+    paces: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -44,15 +44,12 @@ def compose(
     """
     if plan.offload is not None:
         _offload(model, plan.offload, bf16=bf16)
-    saves = plan.recompute is not None or plan.swap is not None
-    saved = saving(model, plan.recompute, plan.swap, tell, meter) if saves else None
+    saved = saving(model, plan.recompute, plan.swap, tell, meter) if plan.is_tight else None
     forward: Forward = nullcontext if saved is None else saved
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
     step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
-    # parts would have to be added up, which a recording cannot
-    is_whole = plan.tiles is None and plan.micro_batches is None
-    if plan.graph and is_whole:
+    if plan.graph and plan.is_recordable:
         shuttle = None if saved is None else saved.shuttle
         step = graphed(step, model, tell, beside=shuttle, recordings=recordings)
     step = tiled(step, plan.tiles) if plan.tiles is not None else step

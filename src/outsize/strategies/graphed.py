@@ -99,11 +99,11 @@ def graphed(
         found = held.find(kind)
         if found is not None:
             return replay(found, batch)
-        held.make_room()  # for steps that run as they are beside it
+        is_another = held.make_room()  # also for steps that run as they are
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] <= NUM_PLAIN or num_recorded >= _MOST:
             return step(batch, last=last)
-        num_recorded += held.make_room()
+        num_recorded += is_another
         try:
             found = _record(step, model, batch, beside)
         except RuntimeError as error:  # an operation that waits for the GPU, or no memory to keep
@@ -116,7 +116,7 @@ def graphed(
         model.zero_grad(set_to_none=True)
         gc.collect()
         if beside is not None:
-            beside.after_recording()
+            beside.after_recording()  # again: what the frames held has left marks
         tell(f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}")
         return step(batch, last=last)
 
