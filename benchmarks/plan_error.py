@@ -17,7 +17,8 @@ it is the sum of live storages: that shows whether the model of a step is right,
 Times: "catalogue" from the data sheet, "rates" from this machine's measured rates, "profiled" from the catalogue taught
 by real steps of the same network, precision and purpose at another size (measure/profiled.py), those measured just
 before or just after; rows of a network that was run at one size only have no such prediction. A measured time is the
-lower quartile of at least six steps that follow one another.
+lower quartile of at least six steps that follow one another, recorded as one CUDA graph as a training has them, but for
+prediction and compiled steps; memory is that of the same step called kernel by kernel.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from plan_error_measured import (
     NUM_TIMED,
     Case,
     Network,
+    Ready,
     make_ready,
     peak_on_cpu,
     peak_on_cuda,
@@ -61,6 +63,7 @@ from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.plan.step import BLOCK_BYTES
 from outsize.plan.times import Clock, Learnt
+from outsize.strategies.graphed import NUM_PLAIN
 
 
 @dataclass(frozen=True)
@@ -291,6 +294,15 @@ def _taught(held: Held, learnt: Sequence[Learnt], clocks: Clocks) -> dict[str, A
 # ---- side by side
 
 
+def _timed(ready: Ready) -> Callable[[], object]:
+    """Return what is timed: the recorded step, once it is."""
+    if ready.run_recorded is None:
+        return ready.run
+    for _ in range(NUM_PLAIN + 1):
+        ready.run_recorded()
+    return ready.run_recorded
+
+
 def _compare(
     model: nn.Module, case: Case, way: Way, clocks: Clocks, device: torch.device, learnt: list[Learnt]
 ) -> dict[str, Any]:
@@ -302,7 +314,7 @@ def _compare(
         ready.run()
     measured = peak_on_cuda(ready, before_bytes, device, look_inside=as_it_is) if cuda else peak_on_cpu(ready)
     ready.at_turn = lambda: None
-    step_s = step_seconds(ready.run, device, NUM_TIMED if as_it_is else NUM_FEW)
+    step_s = step_seconds(_timed(ready), device, NUM_TIMED if as_it_is else NUM_FEW)
     predicted_s = {name: way.seconds(clock) for name, clock in clocks.of(case).items()}
     row = {
         **_name(case, way.name),

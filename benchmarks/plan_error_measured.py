@@ -6,7 +6,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -78,6 +78,7 @@ class Ready:
 
     run: Callable[[], object]
     resident: list[Tensor]
+    run_recorded: Callable[[], object] | None = None  # on a GPU, where the step can be
     at_turn: Callable[[], object] = lambda: None  # called when forward has ended
     told: list[str] = field(default_factory=list)
 
@@ -115,15 +116,23 @@ def make_ready(
         ready.at_turn()
         return found
 
-    step = compose(model, marked, plan, bf16=case.bf16, tell=told.append, meter=meter)
     optimizer = ADAMW(model.parameters())
 
-    def run() -> None:
-        step(batch, last=True)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    def runs(graph: bool) -> Callable[[], None]:
+        step = compose(
+            model, marked, replace(plan, graph=graph), bf16=case.bf16, tell=told.append, meter=meter
+        )
 
+        def run() -> None:
+            step(batch, last=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        return run
+
+    run = runs(graph=False)
     ready = Ready(run, [*weights, batch.images, batch.valid, batch.labels], told=told)
+    ready.run_recorded = runs(graph=True) if device.type == "cuda" and plan.is_recordable else None
     for _ in range(NUM_WARM):
         run()
     ready.resident += [each for entries in optimizer.state.values() for each in entries.values()]

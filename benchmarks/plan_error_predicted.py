@@ -49,6 +49,7 @@ class Way:
     by_recipes: bool = False  # those: one by one, with what norms found out kept
     stall_s: float = 0.0  # waiting for copies
     num_calls: float = 0.0  # that the host spends besides operations
+    recorded: bool = False  # as one CUDA graph: the host spends nothing
     time_share: float = 1.0  # of all that; below 1 where compiled code is faster
 
     def seconds(self, clock: Clock) -> float:
@@ -56,7 +57,8 @@ class Way:
         again_s = clock.again_s if self.by_recipes else clock.op_s
         device_s = sum(map(clock.op_s, self.ops)) + sum(map(again_s, self.again)) + self.stall_s
         num_calls = self.num_calls + sum(map(host_calls, (*self.ops, *self.again)))
-        plain_s = together(device_s, num_calls * clock.rates.host_op_s, overlaps=clock.overlaps)
+        host_s = 0.0 if self.recorded else num_calls * clock.rates.host_op_s
+        plain_s = together(device_s, host_s, overlaps=clock.overlaps)
         return self.time_share * plain_s
 
     def as_seen(self, learnt: Learnt) -> Way:
@@ -109,7 +111,8 @@ def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device)
         ways.append(Way("blocks", settings, parts, rerun.facts.ops, num_calls=num_calls))
     if device.type == "cuda":
         ways.append(_mixed("swap", cost, clock, base, Link.of(clock.rates)))
-    return ways
+    # as a training runs them there, where the host is not faster
+    return [replace(way, recorded=device.type == "cuda") for way in ways]
 
 
 def _mixed(

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
+from outsize.train.waits import Waits
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IGNORED = 255
 _MANY = 1_000_000  # samples of an epoch, which has no end here: its end would cost a script some waiting
@@ -96,20 +98,18 @@ class PlainScript:
 
     def turn(self, num_steps: int) -> list[tuple[float, float]]:
         """Train so many steps from files; returns the seconds each waited for data, and took."""
-        times = []
-        mark: torch.cuda.Event | None = None
+        times, waits = [], Waits()  # as in the package's loop: a GPU that has work has not waited
         ended_s = time.perf_counter()
         for number in range(num_steps):
-            asked_s = time.perf_counter()
+            waits.begin()
             images, labels = next(self._batches)
-            # as in the package's loop: a GPU that has work has not waited
-            wait_s = 0.0 if mark is not None and not mark.query() else time.perf_counter() - asked_s
+            waits.end(self.device)
             loss = self.step(
                 images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
             )
-            mark = torch.cuda.current_stream().record_event() if self.device.type == "cuda" else None
+            waits.mark_work()
             began_s, ended_s = ended_s, time.perf_counter()
-            times.append((wait_s, ended_s - began_s))
+            times.append((waits.seconds(), ended_s - began_s))
             if (number + 1) % 10 == 0:
                 loss.item()  # which a script prints
         return times

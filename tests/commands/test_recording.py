@@ -60,7 +60,6 @@ def test_a_faster_recording_is_taken_and_its_figures_are_told(
         (cannot_be("it waits for the GPU"), {}),
         (replace(FASTER, replayed_s=0.062), {}),  # not worth the memory
         (replace(FASTER, held_bytes=139 * GIB), {}),  # no room for a validation beside it
-        (FASTER, {"recompute": Recompute(blocks=("a",))}),
         (FASTER, {"micro_batches": 2}),
         (FASTER, {"step_s": 1.0}),  # long kernels
     ],
@@ -136,7 +135,7 @@ def test_both_ways_are_run_from_the_same_weights_and_compared(
     found = tried(trial)  # a CPU records nothing, so both are the same
     assert (found.why_not, found.held_bytes) == ("", 7)
     for again, why_not in ((0.9, "it does not train alike"), (0.85, "")):  # plain ones differ as much
-        losses = iter([(0.1, [1.0, 0.9]), (0.05, [1.0, 0.8]), (0.09, [1.0, again])])
+        losses = iter([(0.05, [1.0, 0.8]), (0.1, [1.0, 0.9]), (0.09, [1.0, again])])
         monkeypatch.setattr(graph_trial, "_run", lambda *_, losses=losses: next(losses))
         found = tried(trial)
         assert found.why_not.startswith(why_not)

@@ -88,3 +88,12 @@ def test_nothing_labelled_is_refused(write_raster: WriteRaster) -> None:
 def test_counts_of_several_arrays() -> None:
     arrays = [np.array([[0, 2], [2, IGNORE]], np.uint8), np.array([[1]], np.uint8)]
     np.testing.assert_array_equal(count_classes(arrays, 3), [[1, 0, 2], [0, 1, 0]])
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (400, 400), (401, 399)])
+def test_classes_of_few_and_of_many_labels_are_counted(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    labels = [rng.choice(np.array([0, 1, 2, 5, 255], np.uint8), shape) for _ in range(2)]
+    wanted = [[np.count_nonzero(each == number) for number in range(7)] for each in labels]
+    assert count_classes(labels, 7).tolist() == wanted
+    assert count_classes([each[:, ::-1] for each in labels], 7).tolist() == wanted

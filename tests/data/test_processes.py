@@ -87,6 +87,25 @@ def test_a_killed_process_is_told() -> None:
         list(workers.make([(0, step) for step in range(9)]))
 
 
+def test_a_process_that_took_its_memory_along_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: object) -> None:
+        raise FileNotFoundError("/proc/1234/fd/5")
+
+    monkeypatch.setattr("outsize.data.parcels._mapped_here", gone)
+    with (
+        closing(BatchProcesses(_make, num_processes=1, pin=False)) as workers,
+        pytest.raises(RunError, match="a process that prepares data ended"),
+    ):
+        list(workers.make([(0, 0)]))
+
+
+def test_what_was_given_out_is_not_written_over() -> None:
+    """The memory that batches come in is used again, also by those made ahead."""
+    with closing(BatchProcesses(_make, num_processes=2, pin=False)) as workers:
+        found = list(workers.make([(0, step) for step in range(40)]))
+    assert [tensor.tolist() for tensor, _ in found] == [[0, step] for step in range(40)]
+
+
 def test_shared_memory_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     assert not can_share(1 << 50, 2)
     monkeypatch.setattr(processes, "_SHARED", tmp_path)

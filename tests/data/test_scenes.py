@@ -61,6 +61,24 @@ def test_label_values_need_not_be_contiguous(write_raster: WriteRaster) -> None:
     assert classes.tolist() == [[1, 0, 2], [IGNORE, 1, 0]]
 
 
+@pytest.mark.parametrize("values", [[0, 1, 2], [0, 255, 2], [7, 0, 1], [254, 2, 1]])
+def test_values_that_are_classes_are_read_like_all_others(
+    values: list[int], write_raster: WriteRaster
+) -> None:
+    info = describe(write_raster("l.tif", np.uint8([values])))
+    known = {0: 0, 1: 1, 2: 2, 255: IGNORE}
+    with SceneReader(info) as reader:
+        if set(values) <= set(known):
+            classes = read_labels(reader, info.window, label_table([0, 1, 2], ignore_value=255))
+            assert classes.tolist() == [[known[each] for each in values]]
+            # what is ignored may also be a class in other labels
+            shifted = read_labels(reader, info.window, label_table([2, 1, 0, 255], ignore_value=9))
+            assert shifted.tolist() == [[{2: 0, 1: 1, 0: 2, 255: 3}[each] for each in values]]
+        else:
+            with pytest.raises(DataError, match=rf"found {max(values)} at row 0, column 0"):
+                read_labels(reader, info.window, label_table([0, 1, 2], ignore_value=255))
+
+
 def test_nodata_of_the_labels_and_the_outside_are_ignored(write_raster: WriteRaster) -> None:
     info = describe(write_raster("l.tif", np.uint8([[0, 1], [5, 1]]), nodata=5))
     with SceneReader(info) as reader:

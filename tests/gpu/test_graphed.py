@@ -13,7 +13,7 @@ from outsize.data.batch import Batch
 from outsize.data.statistics import BandStatistics
 from outsize.losses.loss import IGNORE
 from outsize.models import build_model
-from outsize.plan.plan import Fuse, Plan
+from outsize.plan.plan import Fuse, Plan, Recompute
 from outsize.strategies.compose import compose
 from outsize.strategies.graphed import NUM_PLAIN
 from outsize.tasks import TASKS
@@ -37,12 +37,18 @@ def _batches(sides: list[tuple[int, int]]) -> list[Batch]:
 
 
 def _train(
-    start: nn.Module, batches: list[Batch], *, graph: bool, freeze_at: int | None = None
+    start: nn.Module,
+    batches: list[Batch],
+    *,
+    graph: bool,
+    freeze_at: int | None = None,
+    blocks: tuple[str, ...] = (),
 ) -> tuple[list[float], dict[str, torch.Tensor], list[str]]:
     model = copy.deepcopy(start).to(DEVICE).to(memory_format=torch.channels_last).train()
     told: list[str] = []
     terms = TASKS["segment"].make_loss_terms("cross_entropy", STATISTICS, None)
-    plan = Plan(**{**PLAN.__dict__, "graph": graph})
+    recompute = Recompute(blocks=blocks) if blocks else None
+    plan = Plan(**{**PLAN.__dict__, "graph": graph, "recompute": recompute})
     step = compose(model, terms, plan, bf16=True, tell=told.append)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
@@ -81,6 +87,22 @@ def test_a_recorded_step_trains_as_the_step_itself(name: str, options: dict[str,
     assert worst < max(5e-3, min(5e-2, 3 * unsure))
     # two plain runs of a network this small, in bfloat16, end far apart
     assert weights[0] < max(2e-2, 3 * weights[1])
+
+
+def test_blocks_that_are_run_again_are_recorded_unless_they_draw_random_numbers() -> None:
+    torch.manual_seed(0)
+    model = build_model("unet", num_classes=5, in_channels=3, width=8, levels=3)
+    batches, blocks = _batches([(64, 96)] * 8), ("encoder.0", "bottleneck")
+    plain, recorded = (_train(model, batches, graph=graph, blocks=blocks) for graph in (False, True))
+    assert recorded[2] == []
+    worst = max(abs(a - b) / a for a, b in zip(plain[0], recorded[0], strict=True))
+    print(f"blocks: losses {worst:.1e}")
+    assert worst < 5e-3
+    model.bottleneck.append(nn.Dropout(0.5))
+    plain, recorded = (_train(model, batches, graph=graph, blocks=blocks) for graph in (False, True))
+    (told,) = recorded[2]
+    assert "bottleneck is run again, and draws random numbers" in told
+    assert max(abs(a - b) / a for a, b in zip(plain[0], recorded[0], strict=True)) < 5e-3
 
 
 def test_another_shape_and_frozen_weights_are_recorded_anew() -> None:

@@ -98,8 +98,9 @@ class _Recording:
         return self._terms
 
 
-def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None) -> _Recording:
+def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None, *, paged: bool) -> _Recording:
     assert beside is not None
+    assert not paged
     with graphed._alone(beside):
         Capture.is_on = True
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from outsize.units import format_bytes
 BUDGETS = (0.5, 0.33, 0.25)
 ROUNDS = 8
 _SETTLING = 3  # turns of the plain ways before budgets are set by the fastest of them
-_LESS = (1.0, 0.97, 0.94, 0.9)  # shares of a budget that plans are made for, until one does
+_LESS = (1.0, 0.985, 0.97, 0.94, 0.9)  # shares of a budget that plans are made for, until one does
 _SLOW, _EVERY = 2.0, 4  # other ways that take longer than so many times plain soon run in every fourth round
 # What a way may fail with while the others go on. Out of memory and errors of torch.compile are RuntimeErrors.
 _FAILURES = (RuntimeError, OutsizeError)
@@ -211,7 +211,9 @@ def _take_turn(subject: Subject, entry: Entry, number: int) -> None:
 def _one_turn(subject: Subject, entry: Entry) -> Turn:
     assert entry.run is not None
     try:
-        return take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        turn = take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        held_bytes = entry.recordings.held_bytes
+        return turn if held_bytes is None else replace(turn, reserved_bytes=held_bytes)
     finally:
         entry.recordings.let_go()  # the others need the memory
 

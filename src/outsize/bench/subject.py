@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.cuda import MemPool, use_mem_pool
 
 from outsize.data.batch import Batch
 from outsize.data.statistics import BandStatistics
@@ -93,8 +95,11 @@ def make_subject(
 
 def _make_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Have the optimizer make its state before any way runs: what stays between steps is then the same for all."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
+    trained = [each for each in model.parameters() if each.requires_grad]
+    # in memory of their own, lest they leave gaps between what stays
+    apart = use_mem_pool(MemPool()) if trained and all(each.is_cuda for each in trained) else nullcontext()
+    with apart:
+        for parameter in trained:
             parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -70,39 +72,67 @@ def _tried_there(trial: Trial) -> Recorded:
 
 
 def tried(trial: Trial) -> Recorded:
-    """Run the plain step and the recorded one from the same weights, and the plain one from weights next to them."""
+    """Run the recorded step, and the plain one from the same weights and from weights next to them.
+
+    Where the plain one has no room, losses of the recorded one shall at least be numbers.
+    """
     import torch
 
-    shape = (trial.job.train.batch, trial.num_bands, *trial.job.train.window_px)
-    told: list[str] = []  # by the one that is recorded
-    seconds, losses, held = [], [], []
-    for model, graph in ((trial.model, False), (trial.model, True), (_nudged(trial.model), False)):
-        step = real_step(
-            trial.job,
-            model,
-            shape,
-            trial.device,
-            bf16=trial.bf16,
-            tell=told.append if graph else lambda _: None,
-            fuse=trial.plan.fuse,
-            recompute=trial.plan.recompute,
-            swap=trial.plan.swap,
-            graph=graph,
-        )
-        own_s, own_losses = _run(step, trial.device)
-        seconds.append(own_s)
-        losses.append(own_losses)
-        held.append(torch.cuda.memory_reserved(trial.device))
+    told: list[str] = []
+    recorded = _ran(trial, trial.model, tell=told.append, graph=True, paged=trial.plan.paged)
+    if told:
+        return cannot_be(told[0])
+    if not all(map(math.isfinite, recorded.losses)):
+        return cannot_be("its losses are no numbers")
+    try:
+        if trial.plan.paged:
+            torch.cuda.set_per_process_memory_fraction(1.0, trial.device)
+        plain, nudged = _ran(trial, trial.model), _ran(trial, _nudged(trial.model))
+    except torch.OutOfMemoryError:
+        if not trial.plan.paged:
+            raise
+        return Recorded(recorded.seconds, recorded.seconds, recorded.held_bytes)
+    apart, unsure = _apart(plain.losses, recorded.losses), _apart(plain.losses, nudged.losses)
+    if apart > max(_APART, _TIMES_APART * unsure):
+        return cannot_be(f"it does not train alike: losses are {apart:.1%} apart, by rounding {unsure:.1%}")
+    return Recorded(min(plain.seconds, nudged.seconds), recorded.seconds, recorded.held_bytes)
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What a few steps showed."""
+
+    seconds: float  # of one
+    losses: list[float]
+    held_bytes: int
+
+
+def _ran(
+    trial: Trial, model: nn.Module, tell: Callable[[str], object] = lambda _: None, **settings: bool
+) -> _Ran:
+    """Run a few steps of a copy of the model, and let it go."""
+    import torch
+
+    plan, section = trial.plan, trial.job.train
+    step = real_step(
+        trial.job,
+        model,
+        (section.batch, trial.num_bands, *section.window_px),
+        trial.device,
+        bf16=trial.bf16,
+        tell=tell,
+        fuse=plan.fuse,
+        recompute=plan.recompute,
+        swap=plan.swap,
+        **settings,
+    )
+    try:
+        seconds, losses = _run(step, trial.device)
+        return _Ran(seconds, losses, torch.cuda.memory_reserved(trial.device))
+    finally:
         del step
         gc.collect()  # the step and its optimizer know each other
         torch.cuda.empty_cache()
-    if told:
-        return cannot_be(told[0])
-    plain, recorded, nudged = losses
-    apart, unsure = _apart(plain, recorded), _apart(plain, nudged)
-    if apart > max(_APART, _TIMES_APART * unsure):
-        return cannot_be(f"it does not train alike: losses are {apart:.1%} apart, by rounding {unsure:.1%}")
-    return Recorded(min(seconds[0], seconds[2]), seconds[1], held[1])
 
 
 def _nudged(model: nn.Module) -> nn.Module:

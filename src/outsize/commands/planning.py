@@ -40,6 +40,7 @@ class Situation:
     learnt: Learnt | None = None  # by a real step
     compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
     fuse: Fuse | None = None  # layers that are, where the job and the machine allow it
+    pages: bool = True  # recorded steps may have their memory by pages, as far as is known
     most_objects: int = 0  # in a training window, where labels are objects
 
     @property
@@ -166,6 +167,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         host_bytes=_host_bytes(job.limits.host_memory, where),
         weights=weights_of(model) if where.kind == "cuda" and where.num_gpus == 1 else {},
         records=may_record(job, where),
+        pages=may_record(job, where) and _may_page(where),
         **where.clock.settings(),
     )
 
@@ -173,6 +175,15 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
 def may_record(job: Job, where: Situation) -> bool:
     """Whether steps may be recorded as CUDA graphs; not where objects differ in number."""
     return job.train.graph and where.kind == "cuda" and not job.data.objects
+
+
+def _may_page(where: Situation) -> bool:
+    """Whether recorded steps may have their memory by pages."""
+    if where.device is None:
+        return where.pages
+    from outsize.strategies.paged import why_not
+
+    return where.pages and why_not() is None
 
 
 def _host_bytes(limit_bytes: int | None, where: Situation) -> float:

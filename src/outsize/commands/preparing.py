@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from outsize.commands.check import say_set_aside
 from outsize.commands.origin import origin
 from outsize.commands.planning import Situation, facts_on, make_plans, situation_here, taught
-from outsize.commands.recording import recorded_where_faster
+from outsize.commands.recording import recorded_where_faster, why_not_paged
 from outsize.job import Job
 from outsize.plan.facts import Facts
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Plan, Rejected
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, write_json
 
@@ -95,9 +95,14 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
     for scene in (*splits.train, *splits.val):
         band_order(bands, scene.image)  # refuses other bands
     largest_px = max(image.height for image in images), max(image.width for image in images)
-    facts, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
+    known, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
+    why_not = why_not_paged(job, model, len(bands), train_plan, where, reporter)
+    if why_not is not None:
+        where, rejected = replace(where, pages=False), Rejected(train_plan.why[-1], why_not)
+        known, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
+        train_plan = replace(train_plan, rejected=(*train_plan.rejected, rejected))
     train_plan = recorded_where_faster(job, model, len(bands), train_plan, predict_plan, where, reporter)
-    return Planned(where, splits, tuple(bands), model, train_plan, predict_plan, facts, init)
+    return Planned(where, splits, tuple(bands), model, train_plan, predict_plan, known, init)
 
 
 def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:

@@ -67,9 +67,18 @@ def recorded_where_faster(
     )
 
 
+def why_not_paged(
+    job: Job, model: nn.Module, num_bands: int, plan: Plan, where: Situation, reporter: Reporter
+) -> str | None:
+    """Say why a step that has room only by pages does not run here; None: it does, or the machine is not here."""
+    if not plan.paged or where.device is None:
+        return None
+    return _recall_or_try(job, model, num_bands, plan, where, reporter).why_not or None
+
+
 def _is_worth_a_trial(job: Job, plan: Plan, where: Situation) -> bool:
     """Whether a step may be recorded at all, and here."""
-    if where.device is None or not may_record(job, where):
+    if where.device is None or plan.paged or not may_record(job, where):
         return False
     return plan.is_recordable and (plan.step_s is None or plan.step_s < _LONG_S)
 
@@ -80,13 +89,14 @@ def _recall_or_try(
     """Return what was seen before of the same step on the same device, or try it now."""
     from outsize.measure.profiled import name_of
     from outsize.measure.remembered import cache_folder, code_of, fingerprint, key_of, recall_or_make
-    from outsize.strategies import graphed, moving
+    from outsize.strategies import graphed, moving, paged
 
     section, device = job.train, where.device
     assert device is not None
     names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
     names += code_of(graph_trial, graphed, moving)
     names += [str(plan.recompute), str(plan.swap), str(plan.limit_bytes) if plan.is_tight else ""]
+    names += [str(plan.paged), *code_of(paged)]
     names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
     # the host's speed decides
     names += [platform.node(), str(os.cpu_count()), str(os.environ.get("PYTORCH_ALLOC_CONF"))]

@@ -35,7 +35,8 @@ def tightening(
         if now.offload is not None:
             raise PlanError(_cannot_repeat(now, shortage))
         task = train_task(job, prepared.model, len(prepared.bands), prepared.facts, prepared.where)
-        task = replace(task, weights={})  # which are on the device, and their optimizer knows them there
+        # weights are on the device, and their optimizer knows them there; pages leave nothing to try if they fail
+        task = replace(task, weights={}, pages=False)
         limits = job.limits
         ways = partial(choose, task, limit_bytes=now.limit_bytes, approximate=limits.allow_approximate)
         before, now = (

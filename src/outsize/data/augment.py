@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outsize.data import objects as shapes
-from outsize.data.colours import blur, draw_recolouring, draw_sigma_px, recolour
+from outsize.data.colours import draw_recolouring, draw_sigma_px
 from outsize.data.sample import Sample
 from outsize.data.statistics import BandStatistics
+from outsize.data.strips import blur_pixels, recolour_pixels
 from outsize.errors import JobError, explain
 from outsize.units import Size, sides_of, size_of
 
@@ -27,7 +27,7 @@ def flip(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
     if rng.random() >= 0.5:
         return sample
     mirrored = shapes.flip(sample.objects, sample.labels.shape[1])
-    return replace(_each(sample, lambda array: array[..., ::-1]), objects=mirrored)
+    return replace(_each(sample, _mirrored), objects=mirrored)
 
 
 def turn(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
@@ -64,13 +64,13 @@ def jitter(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sampl
             explain('"jitter" in train.augment is for colours', f"{num_bands} bands", need, remedy)
         )
     drawn = draw_recolouring(rng)
-    return _as_floats(sample, lambda image: recolour(image, drawn))
+    return replace(sample, image=recolour_pixels(sample.image, drawn))
 
 
 def soften(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
     """Blur every picture a little, some hardly."""
     sigma_px = draw_sigma_px(rng)
-    return _as_floats(sample, lambda image: blur(image, sigma_px))
+    return replace(sample, image=blur_pixels(sample.image, sigma_px))
 
 
 AUGMENTATIONS: dict[str, Callable[[Sample, np.random.Generator, BandStatistics], Sample]] = {
@@ -98,13 +98,11 @@ def draw_size(rng: np.random.Generator, tile_px: Size) -> Size:
     return size_of(round(height * zoom), round(width * zoom))
 
 
-def _as_floats(sample: Sample, change: Callable[[Tensor], Tensor]) -> Sample:
-    """Change an image as float32; one of whole numbers is rounded and cut off to what they can hold."""
-    changed = change(torch.from_numpy(sample.image.astype(np.float32, copy=False)))
-    if np.issubdtype(sample.image.dtype, np.integer):
-        about = np.iinfo(sample.image.dtype)
-        changed = changed.round_().clamp_(about.min, about.max)
-    return replace(sample, image=changed.numpy().astype(sample.image.dtype, copy=False))
+def _mirrored(array: NDArray[Any]) -> NDArray[Any]:
+    """Mirror left-right; torch goes through it ten times as fast as numpy, and does not know all numbers."""
+    bits = array.view(f"i{array.dtype.itemsize}")
+    mirrored: NDArray[Any] = torch.from_numpy(bits).flip(-1).numpy()
+    return mirrored.view(array.dtype)
 
 
 def _each(sample: Sample, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Sample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -41,20 +42,26 @@ def recolour(image: Tensor, drawn: Recolouring) -> Tensor:
     Each of the changes is linear in the colour, so all of them are one matrix and one offset: the picture is gone over
     once. For that, hues are turned about the grey axis, and values are not cut off between two changes.
     """
-    grey = image.new_tensor(_GREY)
-    same = torch.eye(3, dtype=image.dtype, device=image.device)
-    mean, matrix, offset = image.mean((-2, -1)), same, torch.zeros_like(grey)
+    matrix, offset = mixing(image.mean((-2, -1)), drawn)
+    return torch.addmm(offset[:, None], matrix, image.flatten(1)).view_as(image)
+
+
+def mixing(mean: Tensor, drawn: Recolouring) -> tuple[Tensor, Tensor]:
+    """Return the matrix and the offset that change the colours of a picture of this mean red, green and blue."""
+    grey = mean.new_tensor(_GREY)
+    same = torch.eye(3, dtype=mean.dtype, device=mean.device)
+    matrix, offset = same, torch.zeros_like(grey)
     steps = (
         (drawn.brightness * same, 0.0),
         (drawn.contrast * same, 1 - drawn.contrast),  # towards the mean grey
         (drawn.saturation * same + (1 - drawn.saturation) * grey.expand(3, 3), 0.0),
-        (_turned(image, drawn.hue), 0.0),
+        (_turned(mean, drawn.hue), 0.0),
     )
     for number in drawn.order:
         step, to_mean = steps[number]
         shift = to_mean * (grey @ (matrix @ mean + offset))
         matrix, offset = step @ matrix, step @ offset + shift
-    return torch.addmm(offset[:, None], matrix, image.flatten(1)).view_as(image)
+    return matrix, offset
 
 
 def draw_sigma_px(rng: np.random.Generator) -> float:
@@ -67,23 +74,39 @@ def blur(image: Tensor, sigma_px: float) -> Tensor:
 
     Sums of shifted pictures: on a CPU more than ten times as quick as a convolution of single bands.
     """
+    taps = gaussian(sigma_px)
+    reach = len(taps) // 2
+    padded = functional.pad(image[None], (reach,) * 4, mode="replicate")[0]
+    return blur_along(blur_along(padded, taps, -1), taps, -2)
+
+
+def gaussian(sigma_px: float) -> list[float]:
+    """Return what the pixels of a row add to the one in their middle."""
     reach = max(1, math.ceil(_REACH * sigma_px))
     taps = [math.exp(-0.5 * (place / sigma_px) ** 2) for place in range(-reach, reach + 1)]
-    taps = [tap / sum(taps) for tap in taps]
-    result = functional.pad(image[None], (reach,) * 4, mode="replicate")[0]
-    for axis in (-1, -2):
-        length = result.shape[axis] - 2 * reach
-        total = result.narrow(axis, 0, length) * taps[0]
-        for place, tap in enumerate(taps[1:], start=1):
-            total.add_(result.narrow(axis, place, length), alpha=tap)
-        result = total
-    return result
+    return [tap / sum(taps) for tap in taps]
 
 
-def _turned(image: Tensor, hue: float) -> Tensor:
+def blur_along(image: Tensor, taps: list[float], axis: int, out: Tensor | None = None) -> Tensor:
+    """Blur a float picture along one axis; it becomes shorter by the reach of the taps at both ends."""
+    length = image.shape[axis] - len(taps) + 1
+    total: Tensor = torch.mul(image.narrow(axis, 0, length), taps[0], out=out)
+    for place, tap in enumerate(taps[1:], start=1):
+        total.add_(image.narrow(axis, place, length), alpha=tap)
+    return total
+
+
+def _turned(like: Tensor, hue: float) -> Tensor:
     """Return the matrix that turns hues by a share of a whole turn, from red to green."""
     cos, sin = math.cos(2 * math.pi * hue), math.sin(2 * math.pi * hue)
-    to_yiq = torch.tensor(_YIQ, dtype=torch.float64)
+    to_yiq, to_rgb = _axes()
     turn = torch.tensor(((1, 0, 0), (0, cos, sin), (0, -sin, cos)), dtype=torch.float64)
-    matrix: Tensor = torch.linalg.inv(to_yiq) @ turn @ to_yiq
-    return matrix.to(image)
+    matrix: Tensor = to_rgb @ turn @ to_yiq
+    return matrix.to(like)
+
+
+@cache
+def _axes() -> tuple[Tensor, Tensor]:
+    """Return the matrices from red, green and blue to brightness and colour, and back."""
+    to_yiq = torch.tensor(_YIQ, dtype=torch.float64)
+    return to_yiq, torch.linalg.inv(to_yiq)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from outsize.data.decoded import can_share_decoded
 from outsize.data.loader import worker_died
+from outsize.data.parcels import Packer, Parcel, forget
 from outsize.errors import OutsizeError
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
 _BATCHES_EACH = 2  # that a process makes ahead
+# of batches, in the memory of a process: it may make another while the one it made before those ahead is copied from
+_PLACES_EACH = _BATCHES_EACH + 1
 _SHARED = Path("/dev/shm")
 
 
@@ -31,8 +37,9 @@ class BatchProcesses(Generic[Key, Item]):
 
     def __init__(self, make: Callable[[Key], Item], *, num_processes: int, pin: bool) -> None:
         self._keys = _Keys[Key]()
+        self._owner = uuid.uuid4().hex
         self._loader: DataLoader[Item] | None = DataLoader(
-            _Made(make),
+            _Made(make, self._owner),
             batch_size=None,
             collate_fn=_as_it_is,  # or arrays would arrive as tensors
             sampler=self._keys,
@@ -52,10 +59,14 @@ class BatchProcesses(Generic[Key, Item]):
         while True:
             try:
                 item = next(items)
+                if isinstance(item, Parcel):  # one to be pinned was opened on arrival
+                    item = item.open(Tensor.clone)
             except StopIteration:
                 return
             except RuntimeError as error:
                 raise worker_died(error) if "DataLoader worker" in str(error) else error from error
+            except FileNotFoundError as error:  # its memory went with it, before this was opened
+                raise worker_died(error) from error
             if isinstance(item, _Failed):
                 raise item.error
             yield item
@@ -63,6 +74,7 @@ class BatchProcesses(Generic[Key, Item]):
     def close(self) -> None:
         """End the processes."""
         self._loader = None
+        forget(self._owner)
 
 
 def can_share(batch_bytes: int, num_processes: int) -> bool:
@@ -92,11 +104,17 @@ class _Failed:
 
 
 class _Made(Dataset[Item], Generic[Key, Item]):
-    def __init__(self, make: Callable[[Key], Item]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[Key], Item], owner: str) -> None:
+        self._make, self._owner = make, owner
+        self._packer: Packer | None = None  # of the process that makes
 
-    def __getitem__(self, key: Key) -> Item | _Failed:  # type: ignore[override]
+    def __getitem__(self, key: Key) -> Item | Parcel | _Failed:  # type: ignore[override]
         try:
-            return self._make(key)
+            item = self._make(key)
         except OutsizeError as error:
             return _Failed(error)
+        if not can_share_decoded():
+            return item  # torch knows other ways
+        if self._packer is None:
+            self._packer = Packer(self._owner, _PLACES_EACH)
+        return self._packer.pack(item)

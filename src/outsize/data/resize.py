@@ -26,13 +26,32 @@ def resize(sample: Sample, size_px: Size) -> Sample:
         return sample
     rows, cols = (nearest_px(*sides) for sides in zip(before, after, strict=True))
     labels = sample.labels.take(rows, 0).take(cols, 1)
-    valid = sample.valid.take(rows, 0).take(cols, 1)
     objects = shapes.scale(sample.objects, before, after)
     part = _rectangle(sample.valid)
-    image = _weighted(sample, after) if part is None else _bilinear(_with_rim(sample.image, part), after)
-    if not valid.all():
+    if part is None:
+        valid = sample.valid.take(rows, 0).take(cols, 1)
+        image = _weighted(sample, after)
         np.copyto(image, 0, where=~valid)
+        return Sample(image, valid, labels, objects)
+    image = _bilinear(_with_rim(sample.image, part), after)
+    inside = _between(rows, part.row, part.row_end), _between(cols, part.col, part.col_end)
+    valid = np.zeros(after, np.bool_)
+    valid[inside] = True
+    _clear_around(image, *inside)
     return Sample(image, valid, labels, objects)
+
+
+def _between(places: NDArray[np.intp], begin: int, end: int) -> slice:
+    """Return where numbers that grow are not below one and below another."""
+    return slice(*np.searchsorted(places, (begin, end)).tolist())
+
+
+def _clear_around(image: NDArray[Any], rows: slice, cols: slice) -> None:
+    """Set to 0 what is not in rows and columns."""
+    image[:, : rows.start] = 0
+    image[:, rows.stop :] = 0
+    image[:, rows, : cols.start] = 0
+    image[:, rows, cols.stop :] = 0
 
 
 def _rectangle(valid: NDArray[np.bool_]) -> Window | None:
@@ -79,7 +98,11 @@ def _bilinear(image: NDArray[Any], size_px: tuple[int, int]) -> NDArray[Any]:
     """Bring an image to a size; bytes are rounded, and are quickest where the bands of a pixel lie side by side."""
     tensor = torch.from_numpy(image)[None]
     if tensor.dtype == torch.uint8:
+        num_bands, height, width = image.shape
         tensor = tensor.contiguous(memory_format=torch.channels_last)
+        # torch looks at the step from one image to the next, though there is one, and would go about it by bands
+        steps = (num_bands * height * width, 1, num_bands * width, num_bands)
+        tensor = tensor.as_strided(tensor.shape, steps)
     made = functional.interpolate(tensor, size=size_px, mode="bilinear")
     resized: NDArray[Any] = made[0].contiguous().numpy()
     return resized

@@ -85,9 +85,15 @@ class TrainingWindows:
 
     def _read_labels(self, place: Place) -> NDArray[np.uint8]:
         """Read the labels inside the areas of the split; also in those beside the one that was drawn."""
-        with self._open.lend(self._scenes[place.scene].labels) as reader:
-            labels = read_labels(reader, place.window, self._table)
-        labels[~self._inside(place)] = IGNORE
+        scene, window = self._scenes[place.scene], place.window
+        inside = window.intersect(
+            scene.labels.window
+        )  # a window twice as wide as its picture is empty for the most
+        labels = np.full((window.height, window.width), IGNORE, np.uint8)
+        with self._open.lend(scene.labels) as reader:
+            labels[inside.within(window).slices] = read_labels(reader, inside, self._table)
+        if scene.areas:
+            labels[~self._inside(place)] = IGNORE
         return labels
 
     def _inside(self, place: Place) -> NDArray[np.bool_]:
@@ -106,7 +112,8 @@ class TrainingWindows:
         valid = np.empty(labels.shape, np.bool_)
         with self._open.lend(info) as reader:
             reader.read_into(place.window, pixels, valid)
-        sample = Sample(pixels, valid, np.where(valid, labels, np.uint8(IGNORE)))
+        labels[~valid] = IGNORE
+        sample = Sample(pixels, valid, labels)
         return sample if self._scenes[place.scene].objects is None else self._with_objects(sample, place)
 
     def _dtype(self, info: SceneInfo) -> np.dtype[Any]:

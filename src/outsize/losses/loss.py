@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,6 +42,8 @@ def precise(logits: Tensor) -> Tensor:
 
 def count_pixels(labels: Tensor, weights: Weights) -> float:
     """Add up the weights of the labelled pixels; without weights, count them."""
+    if weights is None and labels.device.type == "cpu":
+        return float(np.count_nonzero(labels.numpy() != IGNORE))  # several times as fast as torch's
     if weights is None:
         return float(torch.count_nonzero(labels != IGNORE))
     # whole numbers first: the sum does not depend on the order of the pixels

@@ -116,7 +116,7 @@ def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> 
     one_bytes = (found[0].peak_bytes - lasting_bytes) / task.batch
     fits = int((budget_bytes - lasting_bytes) // max(1, one_bytes))
     remedy = f"set train.batch = {fits}" if fits else "set a smaller train.tile_px"
-    inexact = [way for way in found if way.inexact and way.peak_bytes <= budget_bytes]
+    inexact = [way for way in found if way.inexact and way.fits(budget_bytes)]
     if inexact:
         fastest = min(inexact, key=lambda way: way.step_s)
         remedy += f", or limits.allow_approximate = true for {fastest.name} ({fastest.inexact})"

@@ -69,15 +69,13 @@ def _fastest(
     task: Task, seen: list[Way], *, limit_bytes: int, budget_bytes: float, approximate: bool
 ) -> Plan | list[Way]:
     first = seen[0]
-    faster = [way for way in seen[1:] if way.peak_bytes <= budget_bytes and way.step_s < first.step_s]
+    faster = [way for way in seen[1:] if way.fits(budget_bytes) and way.step_s < first.step_s]
     if first.peak_bytes <= budget_bytes and not faster:
         reason = f"the plain step needs {format_bytes(first.peak_bytes)}: it fits, nothing has to be given up"
         return _as_plan(task, first, (reason,), (), limit_bytes)
     while True:
         running = [way for way in seen if way.fails is None]
-        fitting = [
-            way for way in running if way.peak_bytes <= budget_bytes and (approximate or way.inexact is None)
-        ]
+        fitting = [way for way in running if way.fits(budget_bytes) and (approximate or way.inexact is None)]
         if not fitting:
             return running
         taken = min(fitting, key=lambda way: (way.inexact is not None, way.step_s))
@@ -101,7 +99,7 @@ def _fastest(
 def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> Rejected:
     if way.fails:
         return Rejected(way.name, f"does not run: {way.fails}")
-    if way.peak_bytes > budget_bytes:
+    if not way.fits(budget_bytes):
         return Rejected(way.name, f"needs {format_bytes(way.peak_bytes)}")
     if way.inexact and not (approximate and taken.inexact):
         return Rejected(way.name, f"approximate: {way.inexact}")

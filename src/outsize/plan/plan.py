@@ -132,6 +132,7 @@ class Plan:
     graph: bool = (
         False  # recorded once as a CUDA graph and replayed: one call of the host in place of thousands
     )
+    paged: bool = False  # and has room only so: its memory is given by pages, not in one piece
     step_s: float | None = None  # predicted, for one batch
 
     def plain(self) -> Plan:
@@ -139,21 +140,18 @@ class Plan:
         same = ("step_s", "fuse")
         strategies = [each.name for each in fields(self) if each.default is None and each.name not in same]
         nothing: dict[str, Any] = dict.fromkeys(strategies)
-        return replace(self, graph=False, **nothing)
+        return replace(self, graph=False, paged=False, **nothing)
 
     @property
     def is_recordable(self) -> bool:
-        """Whether its step may be recorded as one CUDA graph: not in parts, which the host adds up, nor compiled.
-
-        Blocks that are run again ask for the state of random numbers, which a recording does not tell.
-        """
+        """Whether its step may be recorded as one CUDA graph: not in parts, which the host adds up, nor compiled."""
         others = (self.tiles, self.micro_batches, self.compile, self.offload, self.pipeline, self.replicate)
-        return all(each is None for each in others) and not (self.recompute and self.recompute.blocks)
+        return all(each is None for each in others)
 
     @property
     def is_tight(self) -> bool:
-        """Whether it gives something up to save memory."""
-        return self.recompute is not None or self.swap is not None
+        """Whether it gives something up to save memory, or fills it so far that nothing else has room."""
+        return self.recompute is not None or self.swap is not None or self.paged
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -44,7 +44,8 @@ class Points:
     """The operations before which a tensor is packed or unpacked that a plan can name, and what can be moved."""
 
     packings: Mapping[int, Key]  # in order; of several before the same operation the last
-    unpackings: Mapping[int, Key]  # in order
+    unpackings: Mapping[int, Key]  # in order; of several before the same operation the last
+    first_unpackings: Mapping[int, Key]  # and the first, on whose way back others may be made again
     movable: tuple[Movable, ...]  # in the order of packing
     turn: int  # the first operation of backward
 
@@ -55,15 +56,15 @@ def find_points(cost: StepCost, least_bytes: int = LEAST_BYTES) -> Points:
     packings = {saved.packed: saved.key for saved in seen if saved.packed < cost.turn}
     # of the tensors in a storage the last one packed is the first one unpacked
     last = {saved.storage: saved.key for saved in seen}
-    unpackings = {
-        cost.first_backward[storage]: key for storage, key in last.items() if storage in cost.first_backward
-    }
+    used = [(cost.first_backward[each], key) for each, key in last.items() if each in cost.first_backward]
+    unpackings = dict(sorted(used, key=lambda each: each[0]))
+    first_unpackings = dict(reversed(used))
     first: dict[int, Saved] = {}
     for saved in seen:
         first.setdefault(saved.storage, saved)
     found = (_movable(cost, saved, sorted(packings)) for saved in first.values())
     movable = tuple(each for each in found if each is not None and each.size_bytes >= least_bytes)
-    return Points(packings, dict(sorted(unpackings.items())), movable, cost.turn)
+    return Points(packings, unpackings, first_unpackings, movable, cost.turn)
 
 
 def _movable(cost: StepCost, first: Saved, packings: list[int]) -> Movable | None:

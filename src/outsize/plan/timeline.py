@@ -79,7 +79,7 @@ class Timeline:
         moved = []
         for each, gone, back in sorted(self.away, key=lambda item: (item[2], _turn(item[0]))):
             late = gone > points.turn
-            release = points.unpackings[gone] if late else points.packings.get(gone)
+            release = points.first_unpackings[gone] if late else points.packings.get(gone)
             moved.append(Moved(each.key, each.size_bytes, release, points.unpackings.get(back), late))
         # all of it lies on the host when forward has ended, or is on its way there
         return Swap(tuple(moved), sum(each.size_bytes for each in moved))

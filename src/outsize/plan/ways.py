@@ -26,6 +26,9 @@ from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
 
+# A recorded step that has its memory by pages fills them but for a part of the last one of each tensor. Besides, torch
+# holds a little more than weights and optimizer take.
+_PAGED_SHARE, _BESIDE_PAGES_BYTES = 0.99, 64 * 2**20
 _SURE = 0.96  # of what may be held: kernels take workspace in between, which nobody foresees
 StepOf = Callable[[int, Size], StepFacts]  # samples, size of the window -> facts
 BlocksOf = Callable[[int, Size, tuple[str, ...]], StepFacts]  # and the blocks that are run again
@@ -52,6 +55,7 @@ class Task:
     link: Link | None = None  # to host memory; None: nothing is moved there
     host_bytes: float = math.inf  # that may lie there
     held_bytes: float = math.inf  # that the device's allocator may hold for tensors, with gaps between them
+    pages: bool = False  # a recorded step may have its memory by pages, and then there are no gaps
     weights: Mapping[str, int] = field(default_factory=dict)  # bytes by name of those that may be on the host
     compiled: tuple[Compiled, ...] = ()  # ways to compile it that may be taken
     fuse: Fuse | None = None  # what `step_of` has fused; compiled blocks fuse theirs themselves
@@ -68,6 +72,11 @@ class Way:
     inexact: str | None = None  # why its answer is not that of the plain step
     confirm: Callable[[], Way] | None = None  # looks closely; None: that was done
     fails: str | None = None  # why the model does not run this way
+    room_bytes: float | None = None  # that it may take; None: as much as others
+
+    def fits(self, budget_bytes: float) -> bool:
+        """Say whether it needs no more than it may take."""
+        return self.peak_bytes <= (budget_bytes if self.room_bytes is None else self.room_bytes)
 
 
 def plain(task: Task) -> Way:
@@ -92,7 +101,10 @@ def compiled(task: Task) -> Iterator[Way]:
 def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
     """Yield all other ways: recompute, micro-batches, tiles, and micro-batches and tiles with recompute."""
     whole = Part("", 1, task.batch, task.side_px)
-    yield from recomputing(task, whole, StepCost(task.step_of(task.batch, task.side_px)), budget_bytes)
+    whole_cost = StepCost(task.step_of(task.batch, task.side_px))
+    yield from recomputing(task, whole, whole_cost, budget_bytes)
+    if _pages(task, whole):
+        yield paging(task, whole, whole_cost, budget_bytes)
     inexact = task.across_samples
     for num in _numbers_of_parts(task.batch):
         num_samples = -(-task.batch // num)
@@ -139,8 +151,8 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
     if task.link is not None and task.host_bytes < LEAST_BYTES:
         few = f"only {format_bytes(task.host_bytes)} of host memory may be used"
         yield Way(f"{part.prefix}move tensors to host memory", 0, 0.0, inexact=part.inexact, fails=few)
-    found = _mix(task, part, cost, recipes, budget_bytes)
-    if found.recipes or found.swap is not None:
+    found = None if _pages(task, part) else _mix(task, part, cost, recipes, budget_bytes)
+    if found is not None and (found.recipes or found.swap is not None):
         yield Way(
             part.prefix + _what(found),
             found.peak_bytes + part.waiting_bytes(task, cost),
@@ -165,6 +177,36 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
             partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
         )  # slow, and may be asked for twice
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
+
+
+def _pages(task: Task, part: Part) -> bool:
+    """Whether memory may come by pages: of a step in one part, on a GPU."""
+    return task.pages and part.num_runs == 1 and not math.isinf(task.held_bytes)
+
+
+def paging(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> Way:
+    """Return a step that makes tensors again or moves them, and has its memory by pages unless it fits without.
+
+    It is recorded, and may fill nearly all there is, for no gaps come on top: so none that has gaps can be faster.
+    """
+    room_bytes = _PAGED_SHARE * task.held_bytes - _BESIDE_PAGES_BYTES
+    recipes = find_recipes(cost, task.again_s or task.op_s)
+    found = mix(cost, recipes, task.op_s, task.link, room_bytes, room=Room(task.host_bytes))
+    way = Way(
+        _what(found) or "nothing given up",
+        found.peak_bytes,
+        _seconds(task, part.num_runs, cost, _of_mix(found)),
+        {"recompute": found.as_recompute(), "swap": found.swap},
+    )
+    if way.fits(budget_bytes) and held_bytes(cost, found.changed) <= _SURE * task.held_bytes:
+        return way
+    return replace(
+        way,
+        name=f"{way.name}, recorded, memory by pages",
+        step_s=_seconds(replace(task, host_op_s=0.0), part.num_runs, cost, _of_mix(found)),
+        settings={**way.settings, "graph": True, "paged": True},
+        room_bytes=room_bytes,
+    )
 
 
 def _mix(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -57,9 +58,37 @@ def _rerun(path: str, replaced: Callable[..., Any] | None) -> Callable[..., Any]
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         devices = {each.device: each for each in tensors or block.parameters()}
         empty = [each.detach().new_empty(0) for each in devices.values()]
-        return checkpoint(again, *empty, use_reentrant=False, preserve_rng_state=True, context_fn=contexts)
+        with _chance(path, block, list(devices)) as draws:
+            return checkpoint(
+                again, *empty, use_reentrant=False, preserve_rng_state=draws, context_fn=contexts
+            )
 
     return run
+
+
+_DRAWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # of blocks that ran on a GPU
+
+
+@contextmanager
+def _chance(path: str, block: nn.Module, devices: Sequence[torch.device]) -> Iterator[bool]:
+    """Say whether the state of random numbers is remembered for a second run: always, but where a step is recorded.
+
+    A recording does not tell that state, and needs none for a block that has drawn nothing when it ran before.
+    """
+    gpus = [torch.cuda.default_generators[each.index] for each in devices if each.type == "cuda"]
+    if not gpus:
+        yield True
+        return
+    if torch.cuda.is_current_stream_capturing():
+        if _DRAWS.get(block, True):
+            raise RuntimeError(
+                f"{path} is run again, and draws random numbers: they cannot be drawn twice alike"
+            )
+        yield False
+        return
+    before = [each.get_offset() for each in gpus]
+    yield True
+    _DRAWS[block] = _DRAWS.get(block, False) or before != [each.get_offset() for each in gpus]
 
 
 class _Given:

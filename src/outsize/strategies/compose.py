@@ -44,14 +44,15 @@ def compose(
     """
     if plan.offload is not None:
         _offload(model, plan.offload, bf16=bf16)
-    saved = saving(model, plan.recompute, plan.swap, tell, meter) if plan.is_tight else None
+    hooked = plan.recompute is not None or plan.swap is not None
+    saved = saving(model, plan.recompute, plan.swap, tell, meter) if hooked else None
     forward: Forward = nullcontext if saved is None else saved
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     step = _plain(model, loss_terms, forward, bf16=bf16)
     step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
     if plan.graph and plan.is_recordable:
         shuttle = None if saved is None else saved.shuttle
-        step = graphed(step, model, tell, beside=shuttle, recordings=recordings)
+        step = graphed(step, model, tell, beside=shuttle, recordings=recordings, paged=plan.paged)
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
     step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
     return refuse_norms_across(step, model, plan) if plan.exact else step

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -27,9 +27,11 @@ from torch.cuda.memory import (  # type: ignore[attr-defined]
 )
 
 from outsize.data.batch import Batch
+from outsize.strategies.paged import PagedMemory
 from outsize.strategies.step import Step, Terms
 
 NUM_PLAIN = 3  # steps before one is recorded
+_CORNER_PX = 32  # multiples of which a model works in
 _MOST = 8  # recordings in all: what changes all the time is not worth any
 
 
@@ -61,6 +63,11 @@ class Recordings:
         self._is_let_go = self._is_let_go or bool(self._held)
         self.make_room()
 
+    @property
+    def held_bytes(self) -> int | None:
+        """What the process holds with a recording that has its memory by pages; None: as torch counts."""
+        return next((each.memory.held_bytes for each in self._held.values() if each.memory is not None), None)
+
     def find(self, kind: Hashable) -> _Recording | None:
         """Return the recording of a kind of step, if it is there."""
         return self._held.get(kind)
@@ -84,8 +91,13 @@ def graphed(
     *,
     beside: Beside | None = None,
     recordings: Recordings | None = None,
+    paged: bool = False,
 ) -> Step:
-    """Return the step that is recorded once and replayed; where it cannot be recorded it will `tell` and go on."""
+    """Return the step that is recorded once and replayed; where it cannot be recorded it will `tell` and go on.
+
+    One that is `paged` has no room to run as it is: it is recorded at once, after a step of a corner of the batch, and
+    where that fails there is no memory for it. The batch it is recorded with is overwritten by the next ones.
+    """
     held = Recordings() if recordings is None else recordings
     seen: dict[Hashable, int] = {}
     num_recorded = 0
@@ -101,11 +113,18 @@ def graphed(
             return replay(found, batch)
         is_another = held.make_room()  # also for steps that run as they are
         seen[kind] = seen.get(kind, 0) + 1
-        if seen[kind] <= NUM_PLAIN or num_recorded >= _MOST:
+        if num_recorded >= _MOST:
             return step(batch, last=last)
+        if paged and seen[kind] == 1:
+            _warm(step, model, batch)
+        elif not paged and seen[kind] <= NUM_PLAIN:
+            # by this thread alone, as it will be recorded: cuDNN chooses and builds its kernels for each thread anew,
+            # and may wait for the GPU meanwhile
+            with torch.autograd.set_multithreading_enabled(False):
+                return step(batch, last=last)
         num_recorded += is_another
         try:
-            found = _record(step, model, batch, beside)
+            found = _record(step, model, batch, beside, paged=paged)
         except RuntimeError as error:  # an operation that waits for the GPU, or no memory to keep
             reason = str(error).partition("\n")[0]
         else:
@@ -117,6 +136,8 @@ def graphed(
         gc.collect()
         if beside is not None:
             beside.after_recording()  # again: what the frames held has left marks
+        if paged:
+            raise torch.OutOfMemoryError(f"a step that has room only if it is recorded cannot be: {reason}")
         tell(f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}")
         return step(batch, last=last)
 
@@ -135,13 +156,20 @@ class _Recording:
     totals: Tensor
     terms: Terms  # what it writes
     gradients: tuple[tuple[nn.Parameter, Tensor], ...]
+    memory: PagedMemory | None = None  # where it is paged
 
     def finish(self) -> None:
         torch.cuda.synchronize(self.totals.device)
+        if self.memory is not None:
+            for parameter, gradient in self.gradients:
+                parameter.grad = None if parameter.grad is gradient else parameter.grad
+            self.graph.reset()
+            self.memory.close()
 
     def replay(self, batch: Batch) -> Terms:
         for mine, given in zip(_tensors(self.batch), _tensors(batch), strict=True):
-            mine.copy_(given, non_blocking=True)
+            if mine is not given:
+                mine.copy_(given, non_blocking=True)
         self.totals.copy_(_listed(batch.totals), non_blocking=True)
         with torch.cuda.device(self.totals.device):
             self.graph.replay()
@@ -150,9 +178,10 @@ class _Recording:
         return {name: value.clone() for name, value in self.terms.items()}
 
 
-def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None) -> _Recording:
+def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None, *, paged: bool) -> _Recording:
     device = batch.images.device
-    mine = batch.each(torch.clone)
+    # where memory is short the batch itself, into which all others are copied
+    mine = batch if paged else batch.each(torch.clone)
     totals = _listed(batch.totals).to(device)
     # tensors in place of numbers, which would be part of the recording
     counts = {name: totals[place] for place, name in enumerate(batch.totals)}
@@ -163,14 +192,35 @@ def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None) -
         _alone(beside),
         _mended(device) as pool,
     ):
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        memory = PagedMemory(device) if paged else None
+        graph, stream = torch.cuda.CUDAGraph(keep_graph=paged), torch.cuda.Stream(device)
+        with (
+            torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+            nullcontext() if memory is None else memory.recording(pool),
+        ):
             terms = step(replace(mine, totals=counts), last=True)
             if beside is not None:
                 beside.end_recorded()
+        if memory is not None:
+            memory.settle()
+            graph.instantiate()
     gradients = tuple((each, each.grad) for each in model.parameters() if each.grad is not None)
     model.zero_grad(set_to_none=True)
-    return _Recording(graph, mine, totals, terms, gradients)
+    return _Recording(graph, mine, totals, terms, gradients, memory)
+
+
+def _warm(step: Step, model: nn.Module, batch: Batch) -> None:
+    """Run a step of a corner of each picture, which leaves no trace: libraries are loaded, kernels built."""
+    device, sides_px = batch.images.device, batch.images.shape[-2:]
+    height_px, width_px = (min(side_px, -(-side_px // 4 // _CORNER_PX) * _CORNER_PX) for side_px in sides_px)
+    corner = batch.each(lambda tensor: tensor[..., :height_px, :width_px].contiguous())
+    buffers = [(each, each.clone()) for each in model.buffers()]
+    with torch.random.fork_rng(devices=[device]), torch.autograd.set_multithreading_enabled(False):
+        step(corner, last=True)
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for buffer, before in buffers:
+            buffer.copy_(before)
 
 
 @contextmanager

@@ -177,4 +177,5 @@ def _card_from(tree: dict[str, Any], path: Path) -> Card:
 
 def to_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Move a model to where it runs; channels last is the faster layout on GPUs and CPUs alike."""
-    return model.to(device).to(memory_format=torch.channels_last)
+    # in this order: what is laid out anew on a GPU leaves gaps between weights there, for good
+    return model.to(memory_format=torch.channels_last).to(device)

@@ -17,6 +17,7 @@ from outsize.strategies.compose import Step
 from outsize.train.log import LOG_STEPS
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
 from outsize.train.phases import Schedule, TrainPhase, begin_phase
+from outsize.train.waits import Waits
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,10 @@ def _run_epoch(
     phase = recipe.phases[position.phase]
     num_steps = phase.epochs * recipe.steps_per_epoch
     model.train()
-    mark = None
-    ended_s = waiting_since_s = time.perf_counter()
+    waits = Waits()
+    ended_s = time.perf_counter()
     for batch in hooks.batches(position.total_epochs, position.step):
-        # a GPU that still has work of the last step has not waited, though the host that runs ahead of it has
-        wait_s = 0.0 if mark is not None and not mark.query() else time.perf_counter() - waiting_since_s
+        waits.end(batch.images.device)
         phase_step = position.epoch * recipe.steps_per_epoch + position.step
         spent = recipe.spent(position.phase, time.monotonic() - start_s)
         lr = phase.lr * recipe.schedule.factor(phase_step, num_steps, recipe.steps_per_epoch, spent=spent)
@@ -148,12 +148,12 @@ def _run_epoch(
         terms = step(batch, last=True)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # now, not before the next: validation has no room for them
-        mark = _mark(batch)
+        waits.mark_work()
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
         position = _at_time(position, recipe, start_s)
         # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too
         began_s, ended_s = ended_s, time.perf_counter()
-        times = {"wait_s": wait_s, "copy_s": hooks.copied_s(), "step_s": ended_s - began_s}
+        times = {"wait_s": waits.seconds(), "copy_s": hooks.copied_s(), "step_s": ended_s - began_s}
         hooks.log({"kind": "step", **_where(position), "lr": lr, **times, "terms": terms})
         if position.total_steps % LOG_STEPS == 0:
             _refuse_diverged(terms, position, lr)
@@ -161,14 +161,8 @@ def _run_epoch(
             hooks.save_state(state_tensors(optimizer), asdict(position))
         if recipe.spent(position.phase, position.spent_s) >= 1:
             break
-        waiting_since_s = time.perf_counter()
+        waits.begin()
     return position
-
-
-def _mark(batch: Batch) -> torch.cuda.Event | None:
-    """Return what tells whether a GPU is through with all that was called so far; a CPU always is."""
-    device = batch.images.device
-    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
 
 def _refuse_diverged(terms: Mapping[str, torch.Tensor], position: Position, lr: float) -> None:

@@ -1,0 +1,131 @@
+"""A recorded step that has its memory by pages takes no more of it than its fullest moment, in whatever pieces."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+from outsize.data.batch import Batch
+from outsize.data.statistics import BandStatistics
+from outsize.models import build_model
+from outsize.plan.plan import Fuse, Plan
+from outsize.strategies.compose import Step, compose
+from outsize.strategies.graphed import Recordings
+from outsize.strategies.paged import why_not
+from outsize.strategies.pages import PAGE_BYTES
+from outsize.tasks import TASKS
+
+DEVICE = torch.device("cuda")
+STATISTICS = BandStatistics((0.0,) * 3, (1.0,) * 3)
+PLAN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=(), fuse=Fuse())
+NUM_STEPS = 6
+
+
+def _batch() -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn((4, 3, 512, 640), generator=generator)
+    labels = torch.randint(5, (4, 512, 640), generator=generator, dtype=torch.uint8)
+    totals = TASKS["segment"].count_terms("cross_entropy", labels, None)
+    return Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals).to(DEVICE)
+
+
+def _step(model: nn.Module, plan: Plan, recordings: Recordings | None = None) -> Step:
+    terms = TASKS["segment"].make_loss_terms("cross_entropy", STATISTICS, None)
+
+    def fail(text: str) -> None:
+        pytest.fail(text)
+
+    return compose(model, terms, plan, bf16=True, tell=fail, recordings=recordings)
+
+
+def _train(model: nn.Module, step: Step, batch: Batch) -> list[float]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for number in range(NUM_STEPS):
+        torch.manual_seed(number)
+        losses.append(float(step(batch, last=True)["cross_entropy"]))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return losses
+
+
+def _model(name: str, **options: int) -> nn.Module:
+    torch.manual_seed(0)
+    return build_model(name, num_classes=5, in_channels=3, **options).to(DEVICE).train()
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def test_this_machine_can() -> None:
+    assert why_not() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("unet", {"width": 32, "levels": 4}), ("erfnet", {"width": 8})]
+)
+def test_it_trains_as_the_step_itself_within_its_pages(name: str, options: dict[str, int]) -> None:
+    model, batch, recordings = _model(name, **options), _batch(), Recordings()
+    twins = [copy.deepcopy(model) for _ in range(2)]
+    expected, again = (_train(twin, _step(twin, PLAN), batch) for twin in twins)
+    unsure = max(abs(a - b) / a for a, b in zip(expected, again, strict=True))
+    del twins
+    gc.collect()
+    torch.cuda.empty_cache()
+    free_bytes, before_bytes = torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    paged = _train(
+        model, _step(model, Plan(**{**PLAN.__dict__, "graph": True, "paged": True}), recordings), batch
+    )
+    peak_bytes = torch.cuda.max_memory_allocated() - before_bytes
+    taken_bytes = free_bytes - torch.cuda.mem_get_info()[0]
+    worst = max(abs(a - b) / a for a, b in zip(expected, paged, strict=True))
+    held_bytes = recordings.held_bytes
+    assert held_bytes is not None
+    beside_bytes = torch.cuda.memory_allocated() - before_bytes  # and gradients, which lie in pages
+    print(f"\n{name}: losses {worst:.1e} apart, two plain {unsure:.1e}")
+    sizes = {"peak": peak_bytes, "taken": taken_bytes, "held": held_bytes, "beside": beside_bytes}
+    print("MiB:", {name: round(num_bytes / 2**20) for name, num_bytes in sizes.items()})
+    assert worst < max(5e-3, 3 * unsure)
+    # each tensor leaves a part of its last page empty, and a graph takes a little itself: much only of so small a step
+    assert taken_bytes < 1.05 * peak_bytes + 140 * PAGE_BYTES
+    recordings.let_go()
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.mem_get_info()[0] > free_bytes - 64 * PAGE_BYTES  # modules that were loaded stay
+
+
+def test_it_keeps_the_limit_of_the_process_and_leaves_it_as_it_was() -> None:
+    model, batch, recordings = _model("unet", width=32, levels=4), _batch(), Recordings()
+    plan = Plan(**{**PLAN.__dict__, "graph": True, "paged": True})
+    _train(model, _step(model, plan, recordings), batch)
+    held_bytes, total_bytes = recordings.held_bytes, torch.cuda.mem_get_info()[1]
+    assert held_bytes is not None
+    recordings.let_go()
+    gc.collect()
+    torch.cuda.empty_cache()
+    for share, fits in ((1.02, True), (0.9, False)):
+        allowed = share * held_bytes / total_bytes
+        torch.cuda.set_per_process_memory_fraction(allowed)
+        try:
+            step = _step(model, plan, recordings)
+            if fits:
+                _train(model, step, batch)
+                with pytest.raises(torch.OutOfMemoryError):  # pages count
+                    torch.empty(int(0.3 * held_bytes), dtype=torch.uint8, device=DEVICE)
+                recordings.let_go()
+            else:
+                with pytest.raises(torch.OutOfMemoryError, match="allowed"):
+                    _train(model, step, batch)
+            assert torch.cuda.get_per_process_memory_fraction() == pytest.approx(allowed)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        gc.collect()
+        torch.cuda.empty_cache()
