@@ -13,11 +13,12 @@ from torch import nn
 from outsize.commands import graph_trial, recording
 from outsize.commands.graph_trial import Recorded, Trial, cannot_be, tried, try_aside
 from outsize.commands.planning import situation_named
-from outsize.commands.recording import recorded_where_faster
+from outsize.commands.recording import paged_as_tried, recorded_where_faster
 from outsize.job import Job, load_job
 from outsize.models import build_model
-from outsize.plan.plan import Plan, Recompute
+from outsize.plan.plan import Plan, Recompute, Rejected
 from outsize.progress import Reporter
+from outsize.strategies.pages import NO_MEMORY
 
 GIB = 2**30
 TRAIN = Plan("train", 2, limit_bytes=16 * GIB, peak_bytes=4 * GIB, exact=True, why=("it fits",), step_s=0.05)
@@ -111,6 +112,42 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     answers += [cannot_be("why")] * 2  # what is broken is tried anew
     assert not any(plan(model).graph for model in models)
     assert answers == []
+
+
+@pytest.mark.parametrize("found", [FASTER, cannot_be("it keeps tensors")])
+def test_a_step_that_has_room_only_by_pages_is_tried_and_its_time_told(
+    found: Recorded, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
+    monkeypatch.setattr(recording, "try_aside", lambda _: found)
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
+    monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
+    paged = replace(TRAIN, graph=True, paged=True)
+    step, quiet = nn.Conv2d(3, 2, 1), Reporter("quiet")
+    made = paged_as_tried(job, step, 3, paged, where, quiet)
+    if found.why_not:
+        assert made == Rejected("a recorded step, memory by pages", "it keeps tensors")
+        return
+    assert isinstance(made, Plan)
+    assert made.step_s == FASTER.replayed_s
+    assert made.why[-1] == "recorded, memory by pages: 30.0 ms seen here"
+    assert recorded_where_faster(job, step, 3, made, PREDICT, where, quiet) is made  # no second trial
+    assert paged_as_tried(job, step, 3, TRAIN, where, quiet) is TRAIN
+    assert paged_as_tried(job, step, 3, paged, replace(where, device=None), quiet) is paged
+
+
+def test_a_trial_by_pages_that_finds_no_memory_is_remembered_unless_another_process_has_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(job, nn.Conv2d(3, 2, 1), 3, replace(TRAIN, paged=True), False, torch.device("cpu"))
+    for text, passes in (("it keeps tensors", False), (f"cuMemCreate: {NO_MEMORY}", True)):
+
+        def fail(*_: object, text: str = text, **__: object) -> None:
+            raise torch.OutOfMemoryError(text)
+
+        monkeypatch.setattr(graph_trial, "_ran", fail)
+        found = tried(trial)
+        assert (found.why_not, found.is_passing) == (text, passes)
 
 
 def test_a_trial_that_fails_in_its_process_says_why(job: Job) -> None:

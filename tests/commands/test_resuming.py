@@ -17,7 +17,7 @@ from outsize.job import load_job
 from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.strategies import fused
+from outsize.strategies import fused, paged
 from outsize.train.loop import Position
 
 _FUSE = json.loads(json.dumps(asdict(Fuse(norms_with_relu=("encoder.0.1",), pools=("pool",)))))
@@ -64,6 +64,36 @@ def test_fused_layers_go_on_only_where_their_kernels_can_be_built(
         assert "fuses layers, which Triton cannot build here" in warned[0]
         assert "take longer and keep more" in warned[0]
         assert "may round otherwise" in warned[0]
+
+
+@pytest.mark.parametrize(
+    ("why_not", "share", "told"),
+    [
+        (None, 0.9, ""),
+        (None, 1.0, "no longer fits"),
+        ("no compiler", 0.9, "by pages, which cannot be here (no compiler)"),
+    ],
+)
+def test_memory_by_pages_may_be_filled_further_where_it_can_be_given(
+    job_path: Path,
+    fusing_run: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    why_not: str | None,
+    share: float,
+    told: str,
+) -> None:
+    plans = json.loads(fusing_run.plan.read_text())
+    limit_bytes = 10 * 2**30
+    plans["train"] |= {"fuse": None, "graph": True, "paged": True, "peak_bytes": int(share * limit_bytes)}
+    fusing_run.plan.write_text(json.dumps(plans))
+    monkeypatch.setattr(paged, "why_not", lambda: why_not)
+    monkeypatch.setattr("outsize.plan.choose.limit_of", lambda *_: limit_bytes)
+    _train(job_path, "resume", "json")
+    warned = [text for text in _said(capsys.readouterr().out) if "began with" in text]
+    assert json.loads(fusing_run.plan.read_text())["train"]["paged"] == (not told)
+    assert bool(warned) == bool(told)
+    assert all(told in text for text in warned)
 
 
 @pytest.mark.parametrize("spoilt", ["{}", '{"train": {}}', '{"train": null}', "[]", "fuse"])

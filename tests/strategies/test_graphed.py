@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,9 +18,11 @@ from outsize.strategies.step import Terms
 class Stage:
     """A step that counts, a model, and a recording that can be made without a GPU."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, paged: bool = False) -> None:
+        self.paged = paged
         self.model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
-        self.num_steps, self.num_recorded = 0, 0
+        self.num_steps, self.num_recorded, self.largest_px = 0, 0, 0
+        self.step_does: Callable[[Batch], object] = lambda _: None
         self.told: list[str] = []
         stage = self
 
@@ -30,17 +33,20 @@ class Stage:
             def replay(self, batch: Batch) -> Terms:
                 return {"replayed": batch.images.sum()}
 
-        def record(*_: object) -> Recording:
+        def record(*_: object, paged: bool) -> Recording:
+            assert paged == stage.paged
             stage.num_recorded += 1
             return Recording()
 
         monkeypatch.setattr(module, "_record", record)
         monkeypatch.setattr(module, "_is_on_gpu", lambda _: True)
         self.recordings = Recordings()
-        self.run = graphed(self._step, self.model, self.told.append, recordings=self.recordings)
+        self.run = graphed(self._step, self.model, self.told.append, recordings=self.recordings, paged=paged)
 
     def _step(self, batch: Batch, *, last: bool) -> Terms:
         self.num_steps += 1
+        self.largest_px = max(self.largest_px, batch.images.shape[-1])
+        self.step_does(batch)
         return {"called": batch.images.sum()}
 
 
@@ -113,7 +119,7 @@ def test_what_is_let_go_is_recorded_anew_by_the_next_step_however_often(
 def test_what_cannot_be_recorded_goes_on_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     monkeypatch.setattr(module, "_record", fail)
@@ -121,6 +127,37 @@ def test_what_cannot_be_recorded_goes_on_and_is_told_once(monkeypatch: pytest.Mo
         assert "called" in stage.run(_batch(), last=True)
     assert len(stage.told) == 1
     assert stage.told[0].endswith("as one CUDA graph: operation not permitted when stream is capturing")
+
+
+def test_a_step_that_has_room_only_by_pages_is_recorded_at_once_after_a_corner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(monkeypatch, paged=True)
+    mean = stage.model[1].running_mean
+    stage.step_does = lambda batch: mean.add_(1)  # as a norm would
+    answers = [next(iter(stage.run(_batch(512), last=True))) for _ in range(2)]
+    assert answers == ["replayed"] * 2
+    assert (stage.num_steps, stage.num_recorded) == (1, 1)
+    assert stage.largest_px == 128  # a quarter of the window
+    assert mean.eq(0).all()  # which leaves no trace
+    stage.recordings.let_go()
+    stage.run(_batch(512), last=True)
+    assert (stage.num_steps, stage.num_recorded) == (1, 2)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no room\nmore"), ValueError("no room")])
+def test_a_step_that_has_room_only_by_pages_and_cannot_be_recorded_is_short_of_memory(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(monkeypatch, paged=True)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "_warm", fail)
+    with pytest.raises(torch.OutOfMemoryError, match=r"has room only if it is recorded cannot be: no room$"):
+        stage.run(_batch(), last=True)
+    assert stage.told == []
 
 
 def test_a_cpu_records_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from outsize.commands.check import say_set_aside
 from outsize.commands.origin import origin
 from outsize.commands.planning import Situation, facts_on, make_plans, situation_here, taught
-from outsize.commands.recording import recorded_where_faster, why_not_paged
+from outsize.commands.recording import paged_as_tried, recorded_where_faster
 from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Rejected
@@ -96,11 +96,12 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
         band_order(bands, scene.image)  # refuses other bands
     largest_px = max(image.height for image in images), max(image.width for image in images)
     known, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
-    why_not = why_not_paged(job, model, len(bands), train_plan, where, reporter)
-    if why_not is not None:
-        where, rejected = replace(where, pages=False), Rejected(train_plan.why[-1], why_not)
+    tried = paged_as_tried(job, model, len(bands), train_plan, where, reporter)
+    if isinstance(tried, Rejected):
+        where = replace(where, pages=False)
         known, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
-        train_plan = replace(train_plan, rejected=(*train_plan.rejected, rejected))
+        tried = replace(train_plan, rejected=(*train_plan.rejected, tried))
+    train_plan = tried
     train_plan = recorded_where_faster(job, model, len(bands), train_plan, predict_plan, where, reporter)
     return Planned(where, splits, tuple(bands), model, train_plan, predict_plan, known, init)
 

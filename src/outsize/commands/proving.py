@@ -211,6 +211,9 @@ def _small(plan: Plan, stride_px: int) -> tuple[Plan, int]:
     |      |      |      |
     +------+------+------+
     """
+    plan = replace(
+        plan, graph=False, paged=False
+    )  # of so few pixels there is room for all, and one step to run
     if plan.tiles is None:
         return plan, -(-_SIDE_PX // stride_px) * stride_px
     tiles = plan.tiles

@@ -67,13 +67,17 @@ def recorded_where_faster(
     )
 
 
-def why_not_paged(
+def paged_as_tried(
     job: Job, model: nn.Module, num_bands: int, plan: Plan, where: Situation, reporter: Reporter
-) -> str | None:
-    """Say why a step that has room only by pages does not run here; None: it does, or the machine is not here."""
+) -> Plan | Rejected:
+    """Return a plan with the time that its step took here, or why it does not run, if it has room only by pages."""
     if not plan.paged or where.device is None:
-        return None
-    return _recall_or_try(job, model, num_bands, plan, where, reporter).why_not or None
+        return plan
+    found = _recall_or_try(job, model, num_bands, plan, where, reporter)
+    if found.why_not:
+        return Rejected("a recorded step, memory by pages", found.why_not)
+    why = f"recorded, memory by pages: {format_seconds(found.replayed_s)} seen here"
+    return replace(plan, step_s=found.replayed_s, why=(*plan.why, why))
 
 
 def _is_worth_a_trial(job: Job, plan: Plan, where: Situation) -> bool:
@@ -89,21 +93,22 @@ def _recall_or_try(
     """Return what was seen before of the same step on the same device, or try it now."""
     from outsize.measure.profiled import name_of
     from outsize.measure.remembered import cache_folder, code_of, fingerprint, key_of, recall_or_make
-    from outsize.strategies import graphed, moving, paged
+    from outsize.strategies import addresses, apart, graphed, moving, paged, pages, sharing
 
     section, device = job.train, where.device
     assert device is not None
     names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
     names += code_of(graph_trial, graphed, moving)
     names += [str(plan.recompute), str(plan.swap), str(plan.limit_bytes) if plan.is_tight else ""]
-    names += [str(plan.paged), *code_of(paged)]
+    names += [str(plan.paged), *code_of(addresses, apart, paged, pages, sharing)]
     names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
     # the host's speed decides
     names += [platform.node(), str(os.cpu_count()), str(os.environ.get("PYTORCH_ALLOC_CONF"))]
 
     def try_now() -> Recorded:
+        what = "has room by pages" if plan.paged else "is faster"
         reporter.say(
-            "recording", "trying whether the step is faster as one CUDA graph; remembered for the next time"
+            "recording", f"trying whether the step {what} as one CUDA graph; remembered for the next time"
         )
         return try_aside(Trial(job, model, num_bands, plan, where.bf16, device))
 

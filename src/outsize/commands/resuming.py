@@ -49,12 +49,29 @@ def plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: R
 def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
     """Say what keeps a plan of an earlier day from being carried out here, if anything does."""
     from outsize.plan.choose import usable_bytes
+    from outsize.strategies import paged
     from outsize.strategies.fused import fusing
 
     if plan.fuse is not None and not fusing(prepared.device.type):
         return "fuses layers, which Triton cannot build here (plain ones take longer and keep more)"
+    if plan.paged:
+        why_not = paged.why_not()
+        if why_not is not None:
+            return f"has its memory by pages, which cannot be here ({why_not})"
+        return (
+            None
+            if host_has_room(plan, job.limits) and _fits_by_pages(plan, prepared, job)
+            else "no longer fits"
+        )
     fits = plan.peak_bytes <= usable_bytes(prepared.facts.machine, job.limits)
     return None if fits and host_has_room(plan, job.limits) else "no longer fits"
+
+
+def _fits_by_pages(plan: Plan, prepared: Prepared, job: Job) -> bool:
+    from outsize.plan.choose import limit_of
+    from outsize.plan.ways import paged_room_bytes
+
+    return plan.peak_bytes <= paged_room_bytes(limit_of(prepared.facts.machine, job.limits))
 
 
 def begin(run: RunFolder, job: Job) -> None:

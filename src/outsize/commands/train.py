@@ -123,7 +123,7 @@ def _fit(
         replace(prepared, train_plan=plan).record(run)  # a resumed training goes on with it
 
     tighten = tightening(job, prepared, make_step, changed)
-    step = recovering(make_step(prepared.train_plan), prepared.model, tighten)
+    step = recovering(make_step(prepared.train_plan), prepared.model, tighten, recordings.let_go)
     if lessons.classes and not done:
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
     seen = Seen([each.name for each in prepared.card.classes])

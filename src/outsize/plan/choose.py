@@ -45,7 +45,7 @@ def choose_predict(
     """
     kind, facts = known.machine.device.partition(":")[0], known.window
     lasting_bytes = facts.weights_bytes + facts.fixed_bytes + resident_bytes
-    limit_bytes = _limit_bytes(known.machine, limits)
+    limit_bytes = limit_of(known.machine, limits)
     usable = usable_share(known.machine)
     budget_bytes = usable * limit_bytes
     cuts = _cuts(known.halo, limits)
@@ -88,7 +88,7 @@ def choose_predict(
 
 def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
     """Return the plain plan where it fits, else the fastest way that does; or say what would be needed."""
-    limit_bytes = _limit_bytes(known.machine, limits)
+    limit_bytes = limit_of(known.machine, limits)
     usable = usable_share(known.machine)
     budget_bytes = usable * limit_bytes
     found = choose(
@@ -125,7 +125,7 @@ def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> 
 
 def usable_bytes(machine: Machine, limits: LimitsSection) -> float:
     """Return what a plan may fill: the usable share of the limit."""
-    return usable_share(machine) * _limit_bytes(machine, limits)
+    return usable_share(machine) * limit_of(machine, limits)
 
 
 def usable_share(machine: Machine) -> float:
@@ -243,7 +243,7 @@ def _evened(core_px: int, stride_px: int, length_px: int) -> int:
     return -(-length_px // (num_cores * step_px)) * step_px
 
 
-def _limit_bytes(machine: Machine, limits: LimitsSection) -> int:
+def limit_of(machine: Machine, limits: LimitsSection) -> int:
     """Return the memory a plan may use: what the job says, as far as it is free, or what the device has free."""
     key = "host_memory" if machine.device == "cpu" else "gpu_memory"
     asked: int | None = getattr(limits, key)

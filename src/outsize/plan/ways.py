@@ -179,6 +179,11 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
 
 
+def paged_room_bytes(limit_bytes: float) -> float:
+    """Return what a step may fill that has its memory by pages."""
+    return _PAGED_SHARE * limit_bytes - _BESIDE_PAGES_BYTES
+
+
 def _pages(task: Task, part: Part) -> bool:
     """Whether memory may come by pages: of a step in one part, on a GPU."""
     return task.pages and part.num_runs == 1 and not math.isinf(task.held_bytes)
@@ -189,7 +194,11 @@ def paging(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> Way:
 
     It is recorded, and may fill nearly all there is, for no gaps come on top: so none that has gaps can be faster.
     """
-    room_bytes = _PAGED_SHARE * task.held_bytes - _BESIDE_PAGES_BYTES
+    # the batch that it was recorded with stays, and the next one comes beside it
+    batch_bytes = sum(
+        each.size_bytes for each in cost.facts.storages if each.role == "input" and each.born < 0
+    )
+    room_bytes = paged_room_bytes(task.held_bytes) - batch_bytes
     recipes = find_recipes(cost, task.again_s or task.op_s)
     found = mix(cost, recipes, task.op_s, task.link, room_bytes, room=Room(task.host_bytes))
     way = Way(

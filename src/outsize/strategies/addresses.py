@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -77,9 +78,15 @@ def addresses() -> Addresses:
     return Addresses(plugged.allocator(), library)
 
 
+@cache
+def _for_now() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that lasts as long as the process, for users who have none."""
+    return tempfile.TemporaryDirectory(prefix="outsize-")
+
+
 def _built() -> Path:
-    name = f"addresses-{hashlib.sha256(_SOURCE.encode()).hexdigest()[:12]}.so"
-    path = (cache_folder() or Path(tempfile.mkdtemp(prefix="outsize-"))) / name
+    name = f"addresses-{platform.machine()}-{hashlib.sha256(_SOURCE.encode()).hexdigest()[:12]}.so"
+    path = (cache_folder() or Path(_for_now().name)) / name
     if path.is_file():
         return path
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang"))), None)

@@ -92,3 +92,47 @@ def compile_errors() -> tuple[type[Exception], ...]:
     from torch._dynamo.exc import TorchDynamoException
 
     return (TorchDynamoException,)
+
+
+def ask_pool(index: int, pool: tuple[int, int]) -> None:
+    """Let all that this thread takes on a device come from a pool, until `ask_no_pool`.
+
+    https://github.com/pytorch/pytorch/blob/main/torch/cuda/memory.py (use_mem_pool)
+    """
+    torch._C._cuda_beginAllocateCurrentThreadToPool(index, pool)
+
+
+def ask_no_pool(index: int, pool: tuple[int, int]) -> None:
+    """End what `ask_pool` began, or what a recording of a CUDA graph did with its own pool."""
+    torch._C._cuda_endAllocateToPool(index, pool)
+
+
+def drop_pool(index: int, pool: tuple[int, int]) -> None:
+    """Give up the share in a pool that `ask_pool` took, or that a recording did."""
+    torch._C._cuda_releasePool(index, pool)
+
+
+def drop_workspaces() -> None:
+    """Give back what cuBLAS keeps for its next product; it takes it anew.
+
+    https://github.com/pytorch/pytorch/blob/main/torch/_inductor/cudagraph_trees.py (clear_cublas_manager)
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+
+
+@contextmanager
+def noted(device: torch.device) -> Iterator[list[dict[str, Any]]]:
+    """Fill a list with what torch notes of a GPU's memory inside the block: what is taken and given back, in order.
+
+    https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
+    """
+    if torch._C._cuda_isHistoryEnabled():
+        raise RuntimeError("torch's history of memory is on already, and would be lost")
+    found: list[dict[str, Any]] = []
+    torch.cuda.memory._record_memory_history(enabled="all", context=None)
+    try:
+        yield found
+        index = torch.cuda.current_device() if device.index is None else device.index
+        found += torch.cuda.memory._snapshot(device)["device_traces"][index]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)

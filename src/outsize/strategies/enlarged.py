@@ -73,10 +73,12 @@ def _gradient(grad: Tensor, shape: torch.Size, scales: Scales, *, align_corners:
 def _weights_like(grad: Tensor, side: int, out: int, scale: float | None, align_corners: bool) -> Tensor:
     if is_fake(grad):
         return grad.new_empty((side, out))
-    return _weights(side, out, scale, align_corners, grad.dtype, grad.device)
+    # what is made while a step is recorded is part of it, and lies in its memory
+    recorded = grad.is_cuda and torch.cuda.is_current_stream_capturing()
+    make = _weights if recorded else _kept_weights
+    return make(side, out, scale, align_corners, grad.dtype, grad.device)
 
 
-@cache  # for good: a step that was recorded as a CUDA graph reads them wherever they lay
 def _weights(
     side: int, out: int, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
@@ -92,3 +94,7 @@ def _weights(
         fraction = torch.finfo(dtype).eps / 2
         shares = (shares / fraction).round() * fraction
     return shares.reshape(side, out).to(dtype)
+
+
+# for good: a step that was recorded as a CUDA graph reads them wherever they lay
+_kept_weights = cache(_weights)

@@ -14,24 +14,22 @@ along, and costs the host nothing either. On a CPU, and where gradients are to b
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.cuda.memory import (  # type: ignore[attr-defined]
-    _cuda_endAllocateToPool,  # as its own use_mem_pool does
-    _cuda_releasePool,
-)
 
 from outsize.data.batch import Batch
+from outsize.strategies.compat import ask_no_pool, drop_pool
 from outsize.strategies.paged import PagedMemory
 from outsize.strategies.step import Step, Terms
 
 NUM_PLAIN = 3  # steps before one is recorded
-_CORNER_PX = 32  # multiples of which a model works in
+_CORNER_PX = 64  # multiples of which most models work in, and of which each norm has several values
 _MOST = 8  # recordings in all: what changes all the time is not worth any
 
 
@@ -57,6 +55,8 @@ class Recordings:
     def __init__(self) -> None:
         self._held: dict[Hashable, _Recording] = {}
         self._is_let_go = False
+        # also where nobody lets it go: gradients must not outlive the pages they lie in
+        weakref.finalize(self, _finish, self._held).atexit = False
 
     def let_go(self) -> None:
         """Give its memory back, when the last replay is over."""
@@ -74,14 +74,18 @@ class Recordings:
 
     def keep(self, kind: Hashable, recording: _Recording) -> None:
         """Hold one."""
-        self._held, self._is_let_go = {kind: recording}, False
+        self._held[kind], self._is_let_go = recording, False
 
     def make_room(self) -> bool:
         """Give the memory of the one before back, and say whether it had not been asked for."""
-        for each in self._held.values():
-            each.finish()
-        self._held.clear()
+        _finish(self._held)
         return not self._is_let_go
+
+
+def _finish(held: dict[Hashable, _Recording]) -> None:
+    for each in held.values():
+        each.finish()
+    held.clear()
 
 
 def graphed(
@@ -98,55 +102,80 @@ def graphed(
     One that is `paged` has no room to run as it is: it is recorded at once, after a step of a corner of the batch, and
     where that fails there is no memory for it. The batch it is recorded with is overwritten by the next ones.
     """
-    held = Recordings() if recordings is None else recordings
-    seen: dict[Hashable, int] = {}
-    num_recorded = 0
+    return _Graphed(step, model, tell, beside, recordings or Recordings(), paged=paged).run
 
-    def run(batch: Batch, *, last: bool) -> Terms:
-        nonlocal num_recorded
+
+class _Graphed:
+    """A step that is recorded after a few."""
+
+    def __init__(
+        self,
+        step: Step,
+        model: nn.Module,
+        tell: Callable[[str], object],
+        beside: Beside | None,
+        recordings: Recordings,
+        *,
+        paged: bool,
+    ) -> None:
+        self._step, self._model, self._tell = step, model, tell
+        self._beside, self._recordings, self._paged = beside, recordings, paged
+        self._num_seen: dict[Hashable, int] = {}
+        self._num_recorded = 0
+
+    def run(self, batch: Batch, *, last: bool) -> Terms:
+        """Run the step of a batch, one way or the other."""
         # a replay writes its gradients where it always does: it cannot add to others
-        if not _is_on_gpu(batch) or any(each.grad is not None for each in model.parameters()):
-            return step(batch, last=last)
-        kind = _kind(model, batch)
-        found = held.find(kind)
+        if not _is_on_gpu(batch) or any(each.grad is not None for each in self._model.parameters()):
+            return self._step(batch, last=last)
+        kind = _kind(self._model, batch)
+        found = self._recordings.find(kind)
         if found is not None:
-            return replay(found, batch)
-        is_another = held.make_room()  # also for steps that run as they are
-        seen[kind] = seen.get(kind, 0) + 1
-        if num_recorded >= _MOST:
-            return step(batch, last=last)
-        if paged and seen[kind] == 1:
-            _warm(step, model, batch)
-        elif not paged and seen[kind] <= NUM_PLAIN:
+            return self._replay(found, batch)
+        is_another = self._recordings.make_room()  # also for steps that run as they are
+        number = self._num_seen[kind] = self._num_seen.get(kind, 0) + 1
+        if self._num_recorded >= _MOST:
+            return self._step(batch, last=last)
+        if not self._paged and number <= NUM_PLAIN:
             # by this thread alone, as it will be recorded: cuDNN chooses and builds its kernels for each thread anew,
             # and may wait for the GPU meanwhile
             with torch.autograd.set_multithreading_enabled(False):
-                return step(batch, last=last)
-        num_recorded += is_another
+                return self._step(batch, last=last)
+        self._num_recorded += is_another
+        recorded = self._recorded(batch, is_first=number == 1)
+        if isinstance(recorded, str):
+            self._give_up(recorded)
+            return self._step(batch, last=last)
+        self._recordings.keep(kind, recorded)
+        return self._replay(recorded, batch)
+
+    def _recorded(self, batch: Batch, *, is_first: bool) -> _Recording | str:
+        """Record a step, or say why that cannot be."""
         try:
-            found = _record(step, model, batch, beside, paged=paged)
-        except RuntimeError as error:  # an operation that waits for the GPU, or no memory to keep
-            reason = str(error).partition("\n")[0]
-        else:
-            held.keep(kind, found)
-            return replay(found, batch)
-        # Out here, for the error holds the frames of the attempt, and they hold its tensors.
-        num_recorded = _MOST
-        model.zero_grad(set_to_none=True)
+            if self._paged and is_first:
+                _warm(self._step, self._model, batch)
+            return _record(self._step, self._model, batch, self._beside, paged=self._paged)
+        # an operation that waits for the GPU, no memory to keep, a norm of a single value in a corner
+        except (RuntimeError, ValueError) as error:
+            return str(error).partition("\n")[0]
+
+    def _give_up(self, reason: str) -> None:
+        """Record no more; when the error is gone, for it held the frames of the attempt, and they its tensors."""
+        self._num_recorded = _MOST
+        self._model.zero_grad(set_to_none=True)
         gc.collect()
-        if beside is not None:
-            beside.after_recording()  # again: what the frames held has left marks
-        if paged:
+        if self._beside is not None:
+            self._beside.after_recording()  # again: what the frames held has left marks
+        if self._paged:
             raise torch.OutOfMemoryError(f"a step that has room only if it is recorded cannot be: {reason}")
-        tell(f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}")
-        return step(batch, last=last)
+        self._tell(
+            f"the step is called kernel by kernel, for it cannot be recorded as one CUDA graph: {reason}"
+        )
 
-    def replay(recording: _Recording, batch: Batch) -> Terms:
-        if beside is not None:
-            beside.replayed()
+    def _replay(self, recording: _Recording, batch: Batch) -> Terms:
+        if self._beside is not None:
+            self._beside.replayed()
         return recording.replay(batch)
-
-    return run
 
 
 @dataclass(frozen=True)
@@ -191,8 +220,9 @@ def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None, *
         torch.autograd.set_multithreading_enabled(False),
         _alone(beside),
         _mended(device) as pool,
+        ExitStack() as ends,
     ):
-        memory = PagedMemory(device) if paged else None
+        memory = ends.enter_context(_closed_if_it_fails(PagedMemory(device))) if paged else None
         graph, stream = torch.cuda.CUDAGraph(keep_graph=paged), torch.cuda.Stream(device)
         with (
             torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
@@ -201,10 +231,10 @@ def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None, *
             terms = step(replace(mine, totals=counts), last=True)
             if beside is not None:
                 beside.end_recorded()
+        gradients = tuple((each, each.grad) for each in model.parameters() if each.grad is not None)
         if memory is not None:
-            memory.settle()
+            memory.settle([*terms.values(), *(gradient for _, gradient in gradients)])
             graph.instantiate()
-    gradients = tuple((each, each.grad) for each in model.parameters() if each.grad is not None)
     model.zero_grad(set_to_none=True)
     return _Recording(graph, mine, totals, terms, gradients, memory)
 
@@ -212,15 +242,25 @@ def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None, *
 def _warm(step: Step, model: nn.Module, batch: Batch) -> None:
     """Run a step of a corner of each picture, which leaves no trace: libraries are loaded, kernels built."""
     device, sides_px = batch.images.device, batch.images.shape[-2:]
-    height_px, width_px = (min(side_px, -(-side_px // 4 // _CORNER_PX) * _CORNER_PX) for side_px in sides_px)
+    height_px, width_px = (min(each, -(-each // 4 // _CORNER_PX) * _CORNER_PX) for each in sides_px)
     corner = batch.each(lambda tensor: tensor[..., :height_px, :width_px].contiguous())
     buffers = [(each, each.clone()) for each in model.buffers()]
-    with torch.random.fork_rng(devices=[device]), torch.autograd.set_multithreading_enabled(False):
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus), torch.autograd.set_multithreading_enabled(False):
         step(corner, last=True)
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)
+
+
+@contextmanager
+def _closed_if_it_fails(memory: PagedMemory) -> Iterator[PagedMemory]:
+    try:
+        yield memory
+    except BaseException:
+        memory.close()
+        raise
 
 
 @contextmanager
@@ -253,8 +293,8 @@ def _mend(device: torch.device, pool: Any, stream: torch.cuda.Stream, numbers: T
     torch.cuda.set_stream(stream)
     index = torch.cuda.current_device()
     with suppress(RuntimeError):  # where torch did that itself
-        _cuda_endAllocateToPool(index, pool)
-        _cuda_releasePool(index, pool)
+        ask_no_pool(index, pool)
+        drop_pool(index, pool)
     # the generator waits for numbers of a graph: it gets a state that never knew one
     generator = torch.cuda.default_generators[index]
     generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())

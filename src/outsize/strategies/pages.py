@@ -8,21 +8,20 @@ place       |0|1|2|1|0|...                              |      the pages that we
 from __future__ import annotations
 
 import ctypes
-import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import torch
 
 PAGE_BYTES = 2 * 2**20  # the least that a driver hands out
-_STAND_IN_BYTES = 64 * 2**20
-_PINNED, _ON_DEVICE, _READ_AND_WRITE = (
-    1,
-    1,
-    3,
-)  # CU_MEM_ALLOCATION_TYPE_, CU_MEM_LOCATION_TYPE_, CU_MEM_ACCESS_FLAGS_
-_NO_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+_SHARE = 512  # of a card's memory, which stands in for all of a range: many small pieces would take long
+_PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
+_ON_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
+_READ_AND_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+NO_MEMORY = "the GPU has no memory left"
 
 
 class _Location(ctypes.Structure):
@@ -50,106 +49,85 @@ def driver() -> Any:
 
 
 class Pages:
-    """A range of addresses on one GPU; closes itself where nobody does."""
+    """A range of addresses on one GPU, to be closed; until pages are placed a small piece stands in for all."""
 
-    def __init__(self, device: torch.device, size_bytes: int) -> None:
-        self._state = _State(device)
-        self.size_bytes = size_bytes // _STAND_IN_BYTES * _STAND_IN_BYTES
-        self._close = weakref.finalize(self, self._state.close)
-        self._close.atexit = False  # the driver may be gone
-        self.address = self._state.reserve(self.size_bytes)
-        self._state.stand_in()
+    def __init__(self, device: torch.device, size_bytes: int, card_bytes: int) -> None:
+        self._device = device
+        self._piece_bytes = max(1, card_bytes // _SHARE // PAGE_BYTES) * PAGE_BYTES
+        self.size_bytes = size_bytes // self._piece_bytes * self._piece_bytes
+        self._handles: list[int] = []
+        self._mapped: list[tuple[int, int]] = []  # address and bytes
+        torch.cuda.synchronize(device)  # and the driver knows whom it works for
+        address = ctypes.c_uint64()
+        sizes = _size(self.size_bytes), _size(0)
+        _call("cuMemAddressReserve", ctypes.byref(address), *sizes, _place(0), _size(0))
+        self.address = address.value
+        try:
+            self._stand_in()
+        except BaseException:
+            self.close()
+            raise
 
     def place(self, places: Mapping[int, int]) -> None:
         """Put pages of memory behind pages of addresses; those that are not named must not be used any more."""
-        self._state.place(places)
+        torch.cuda.synchronize(self._device)
+        self._forget()
+        pages = [self._take(PAGE_BYTES) for _ in range(1 + max(places.values(), default=-1))]
+        for run in _runs(sorted(places)):
+            for page in run:
+                self._map(page * PAGE_BYTES, PAGE_BYTES, pages[places[page]])
+            self._open(run[0] * PAGE_BYTES, len(run) * PAGE_BYTES)
 
     def close(self) -> None:
         """Give memory and addresses back; nothing may use them any more."""
-        self._close()
+        if self.address:
+            torch.cuda.synchronize(self._device)
+            self._forget()
+            _call("cuMemAddressFree", _place(self.address), _size(self.size_bytes), fails=False)
+            self.address = 0
 
-
-class _State:
-    """What has to be given back."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._address = self._size_bytes = 0
-        self._handles: list[int] = []
-        self._mapped: list[tuple[int, int]] = []  # address and bytes of each stretch
-
-    def reserve(self, size_bytes: int) -> int:
-        address = ctypes.c_uint64()
-        _call("cuMemAddressReserve", ctypes.byref(address), _size(size_bytes), _size(0), _place(0), _size(0))
-        self._address, self._size_bytes = address.value, size_bytes
-        return self._address
-
-    def stand_in(self) -> None:
-        piece = self._take(_STAND_IN_BYTES)
-        for offset in range(0, self._size_bytes, _STAND_IN_BYTES):
-            self._map(offset, _STAND_IN_BYTES, piece)
-        self._open(self._address, self._size_bytes)
-
-    def place(self, places: Mapping[int, int]) -> None:
-        self._forget()
-        pages = [self._take(PAGE_BYTES) for _ in range(1 + max(places.values(), default=-1))]
-        start = before = None
-        for page in sorted(places):
-            self._map(page * PAGE_BYTES, PAGE_BYTES, pages[places[page]])
-            if start is None or before is None or page != before + 1:
-                if start is not None and before is not None:
-                    self._open(self._address + start * PAGE_BYTES, (before + 1 - start) * PAGE_BYTES)
-                start = page
-            before = page
-        if start is not None and before is not None:
-            self._open(self._address + start * PAGE_BYTES, (before + 1 - start) * PAGE_BYTES)
-
-    def close(self) -> None:
-        torch.cuda.synchronize(self._device)
-        self._forget()
-        if self._address:
-            _call("cuMemAddressFree", _place(self._address), _size(self._size_bytes))
-            self._address = 0
+    def _stand_in(self) -> None:
+        piece = self._take(self._piece_bytes)
+        for offset in range(0, self.size_bytes, self._piece_bytes):
+            self._map(offset, self._piece_bytes, piece)
+        self._open(0, self.size_bytes)
 
     def _take(self, size_bytes: int) -> int:
         handle, properties = ctypes.c_uint64(), _Properties(type=_PINNED, location=self._location())
-        _call(
-            "cuMemCreate",
-            ctypes.byref(handle),
-            _size(size_bytes),
-            ctypes.byref(properties),
-            ctypes.c_uint64(0),
-        )
+        which = ctypes.byref(properties), ctypes.c_uint64(0)
+        _call("cuMemCreate", ctypes.byref(handle), _size(size_bytes), *which)
         self._handles.append(handle.value)
         return handle.value
 
     def _map(self, offset: int, size_bytes: int, handle: int) -> None:
-        address = self._address + offset
-        _call(
-            "cuMemMap",
-            _place(address),
-            _size(size_bytes),
-            _size(0),
-            ctypes.c_uint64(handle),
-            ctypes.c_uint64(0),
-        )
+        address = self.address + offset
+        which = ctypes.c_uint64(handle), ctypes.c_uint64(0)
+        _call("cuMemMap", _place(address), _size(size_bytes), _size(0), *which)
         self._mapped.append((address, size_bytes))
 
-    def _open(self, address: int, size_bytes: int) -> None:
+    def _open(self, offset: int, size_bytes: int) -> None:
         access = _Access(self._location(), _READ_AND_WRITE)
-        _call("cuMemSetAccess", _place(address), _size(size_bytes), ctypes.byref(access), _size(1))
+        address = _place(self.address + offset)
+        _call("cuMemSetAccess", address, _size(size_bytes), ctypes.byref(access), _size(1))
 
     def _forget(self) -> None:
+        """Give all memory back, as far as the driver will."""
         for address, size_bytes in self._mapped:
-            _call("cuMemUnmap", _place(address), _size(size_bytes))
+            _call("cuMemUnmap", _place(address), _size(size_bytes), fails=False)
         self._mapped.clear()
         for handle in self._handles:
-            _call("cuMemRelease", ctypes.c_uint64(handle))
+            _call("cuMemRelease", ctypes.c_uint64(handle), fails=False)
         self._handles.clear()
 
     def _location(self) -> _Location:
         index = torch.cuda.current_device() if self._device.index is None else self._device.index
         return _Location(_ON_DEVICE, index)
+
+
+def _runs(pages: Sequence[int]) -> Iterator[list[int]]:
+    """Yield pages that follow one another together."""
+    for _, run in groupby(enumerate(pages), lambda each: each[1] - each[0]):
+        yield [page for _, page in run]
 
 
 def _size(number: int) -> ctypes.c_size_t:
@@ -160,10 +138,12 @@ def _place(address: int) -> ctypes.c_uint64:
     return ctypes.c_uint64(address)
 
 
-def _call(name: str, *args: Any) -> None:
+def _call(name: str, *args: Any, fails: bool = True) -> None:
     code = getattr(driver(), name)(*args)
-    if code == _NO_MEMORY:
-        raise torch.OutOfMemoryError(f"{name}: the GPU has no memory left")
+    if not fails:
+        return
+    if code == _OUT_OF_MEMORY:
+        raise torch.OutOfMemoryError(f"{name}: {NO_MEMORY}")
     if code:
         text = ctypes.c_char_p()
         driver().cuGetErrorString(code, ctypes.byref(text))

@@ -41,11 +41,14 @@ class Shortage:
 Tighten = Callable[[Shortage], Step]
 
 
-def recovering(step: Step, model: nn.Module, tighten: Tighten) -> Step:
+def recovering(
+    step: Step, model: nn.Module, tighten: Tighten, let_go: Callable[[], object] = lambda: None
+) -> Step:
     """Return a step that goes on with what `tighten` makes, from the failed batch on, whenever memory runs out.
 
     Before each step buffers are copied and the state of random numbers is kept; gradients are not, so a step must
-    begin without any. `tighten` raises where nothing tighter is left.
+    begin without any. `tighten` raises where nothing tighter is left. `let_go` gives back what a recording holds,
+    before what is available is looked at.
     """
     now = step
     kept, pieces = _Kept(model), _Pieces()
@@ -64,6 +67,7 @@ def recovering(step: Step, model: nn.Module, tighten: Tighten) -> Step:
                     raise
                 message = str(error).partition("\n")[0]
             # Out here, for the error holds the frames of the attempt, and they hold its tensors.
+            let_go()
             kept.give_back()
             now = tighten(
                 Shortage(wanted_bytes, _available_bytes(batch.images.device, wanted_bytes), message)

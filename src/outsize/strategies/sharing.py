@@ -12,6 +12,7 @@ Where each address is taken once, pages that are handed out in the order of time
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 _Span = tuple[int, int]  # from one event up to another, in their order
 _Spans = tuple[_Span, ...]  # one after the other
+_NEVER = sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Use:
     address: int
     size_bytes: int
     start: int
-    end: int
+    end: int | None  # None: for good
 
 
 @dataclass
@@ -69,9 +71,10 @@ def shared_pages(uses: Iterable[Use], page_bytes: int) -> dict[int, int]:
 def _spans_of_pages(uses: Iterable[Use], page_bytes: int) -> dict[int, _Spans]:
     found: dict[int, list[_Span]] = defaultdict(list)
     for use in uses:
+        end = _NEVER if use.end is None else use.end
         last = (use.address + use.size_bytes - 1) // page_bytes
         for page in range(use.address // page_bytes, last + 1):
-            found[page].append((use.start, use.end))
+            found[page].append((use.start, end))
     return {page: _joined(spans) for page, spans in found.items()}
 
 
