@@ -141,7 +141,9 @@ def _planned(
     reporter.say("way", f"{entry.label}: planning for {format_bytes(limit_bytes)}", way=entry.name)
     _set_up(subject, entry, make, reporter)
     if less < 1:
-        entry.notes.append(f"planned for {less:.1%} of the budget, for plans for more did not fit as they ran")
+        entry.notes.append(
+            f"planned for {less:.1%} of the budget, for plans for more did not fit as they ran"
+        )
     return entry
 
 
