@@ -22,7 +22,8 @@ from outsize.plan.cost import StepCost, summary
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.recompute import find_recipes
 from outsize.plan.step import StepFacts
-from outsize.plan.ways import Task, ways
+from outsize.plan.way import Task
+from outsize.plan.ways import ways
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
 

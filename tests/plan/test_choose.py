@@ -16,7 +16,7 @@ from outsize.plan.choose import USABLE, choose_predict, choose_train, usable_byt
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.plan import Plan, Tiling
 from outsize.plan.step import StepFacts
-from outsize.plan.ways import Task
+from outsize.plan.way import Task
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Obstacle, Reach
 from outsize.tiles.window import Window

@@ -15,7 +15,8 @@ from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.timeline import Link
 from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, host_calls
-from outsize.plan.ways import Task, Way, plain, ways
+from outsize.plan.way import Task, Way
+from outsize.plan.ways import plain, ways
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import Size, num_px_of, sides_of
 

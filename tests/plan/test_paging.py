@@ -9,11 +9,13 @@ import pytest
 
 from outsize.plan.cost import StepCost
 from outsize.plan.ladder import choose
+from outsize.plan.paging import paged_room_bytes
 from outsize.plan.plan import Plan, plan_from_dict
 from outsize.plan.step import Saved, StepFacts
 from outsize.plan.swap import find_points
 from outsize.plan.timeline import Link
-from outsize.plan.ways import Task, plain
+from outsize.plan.way import Task
+from outsize.plan.ways import plain
 from outsize.tiles.halo import Halo, Reach
 
 Chain = Callable[..., StepFacts]
@@ -54,7 +56,10 @@ def test_pages_are_taken_where_they_make_a_step_faster_and_said_so(task: Task) -
     assert paged.step_s is not None
     assert called.step_s is not None
     assert paged.step_s <= called.step_s
-    assert 0.9 * limit_bytes < paged.peak_bytes < 0.99 * limit_bytes  # more than tensors with gaps may fill
+    assert (
+        0.9 * limit_bytes < paged.peak_bytes <= paged_room_bytes(limit_bytes)
+    )  # tensors with gaps may fill less
+    assert paged_room_bytes(limit_bytes) < 0.99 * limit_bytes
     assert not paged.plain().paged
     assert plan_from_dict(paged.as_dict()) == paged
 

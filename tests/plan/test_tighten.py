@@ -7,7 +7,7 @@ import pytest
 from outsize.errors import PlanError
 from outsize.plan.plan import Plan
 from outsize.plan.tighten import tighter
-from outsize.plan.ways import Way
+from outsize.plan.way import Way
 
 MIB = 2**20
 BEFORE = Plan("train", 4, 2000 * MIB, 1000 * MIB, exact=True, why=())

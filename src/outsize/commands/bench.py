@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from outsize.commands.planning import Situation
     from outsize.commands.preparing import Planned
     from outsize.plan.plan import Plan
-    from outsize.plan.ways import Task
+    from outsize.plan.way import Task
 
 _WIDTH = 120  # of the table
 

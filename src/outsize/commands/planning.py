@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from outsize.plan.compiled import Compiled
-    from outsize.plan.ways import Task
+    from outsize.plan.way import Task
 
 
 _FEW = 2  # samples that show which operations follow one another: batch norm of a small window wants more than one
@@ -144,7 +144,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     """Describe the training step of a job to the planner; GPUs share its batch."""
     from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
     from outsize.plan.timeline import Link
-    from outsize.plan.ways import Task
+    from outsize.plan.way import Task
     from outsize.strategies.offload import weights_of
     from outsize.tasks import TASKS
 

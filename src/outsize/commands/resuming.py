@@ -69,7 +69,7 @@ def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
 
 def _fits_by_pages(plan: Plan, prepared: Prepared, job: Job) -> bool:
     from outsize.plan.choose import limit_of
-    from outsize.plan.ways import paged_room_bytes
+    from outsize.plan.paging import paged_room_bytes
 
     return plan.peak_bytes <= paged_room_bytes(limit_of(prepared.facts.machine, job.limits))
 

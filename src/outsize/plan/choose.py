@@ -11,7 +11,7 @@ from outsize.job import LimitsSection
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan, Rejected, Tiling
-from outsize.plan.ways import Task, Way
+from outsize.plan.way import Task, Way
 from outsize.tiles.halo import Halo, Obstacle
 from outsize.units import format_bytes, format_size
 

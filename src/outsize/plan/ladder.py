@@ -11,7 +11,8 @@ from outsize.plan.cost import StepCost
 from outsize.plan.plan import Fuse, Plan, Rejected
 from outsize.plan.step import StepFacts
 from outsize.plan.times import OpSeconds
-from outsize.plan.ways import Part, Task, Way, compiled, offloading, plain, recomputing, ways
+from outsize.plan.way import Part, Task, Way
+from outsize.plan.ways import compiled, offloading, plain, recomputing, ways
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
 

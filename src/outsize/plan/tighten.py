@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from outsize.errors import PlanError, explain
 from outsize.plan.plan import Plan
-from outsize.plan.ways import Way
+from outsize.plan.way import Way
 from outsize.units import format_bytes
 
 _LESS = 0.97  # of what there is: the shortage tells the least that was wanted, not all of it

@@ -2,81 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 from outsize.errors import TraceError
 from outsize.plan.arena import held_bytes
 from outsize.plan.blocks import Blocks, list_blocks
-from outsize.plan.compiled import Compiled
 from outsize.plan.cost import StepCost
 from outsize.plan.mix import Mix, Room, mix
 from outsize.plan.offload import offloaded
-from outsize.plan.plan import Fuse, Recompute, Tiling
+from outsize.plan.paging import SURE, may_page, paging
+from outsize.plan.plan import Recompute, Tiling
 from outsize.plan.recompute import Recipe, find_recipes
-from outsize.plan.step import StepFacts
 from outsize.plan.swap import LEAST_BYTES
 from outsize.plan.tilings import MOST, core_for
-from outsize.plan.timeline import Link
-from outsize.plan.times import CHECKPOINTED_CALLS, MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
+from outsize.plan.times import CHECKPOINTED_CALLS, host_calls
+from outsize.plan.way import Again, Part, Task, Way, in_words, of_mix, seconds_of
 from outsize.tiles.grid import cover
-from outsize.tiles.halo import Halo
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
-
-# A recorded step that has its memory by pages fills them but for a part of the last one of each tensor. Besides, torch
-# holds a little more than weights and optimizer take.
-_PAGED_SHARE, _BESIDE_PAGES_BYTES = 0.99, 64 * 2**20
-_SURE = 0.96  # of what may be held: kernels take workspace in between, which nobody foresees
-StepOf = Callable[[int, Size], StepFacts]  # samples, size of the window -> facts
-BlocksOf = Callable[[int, Size, tuple[str, ...]], StepFacts]  # and the blocks that are run again
-
-
-@dataclass(frozen=True)
-class Task:
-    """A training step that is asked for, and what the model and the loss allow to be done to it."""
-
-    batch: int
-    side_px: Size
-    step_of: StepOf
-    op_s: OpSeconds  # of an operation's kernels
-    halo: Halo
-    across_samples: str | None = None  # what makes samples depend on each other, as a text; None: nothing
-    across_pixels: str | None = None  # what makes a tile differ from the whole, besides the halo's obstacles
-    again_s: OpSeconds | None = None  # of an operation whose result is made again; None: as the first time
-    host_op_s: float = 0.0  # for the host to call a small operation
-    overlaps: bool = True  # host and device work at the same time
-    records: bool = (
-        False  # a step that gives nothing up is recorded as a CUDA graph where the host would be behind
-    )
-    blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
-    link: Link | None = None  # to host memory; None: nothing is moved there
-    host_bytes: float = math.inf  # that may lie there
-    held_bytes: float = math.inf  # that the device's allocator may hold for tensors, with gaps between them
-    pages: bool = False  # a recorded step may have its memory by pages, and then there are no gaps
-    weights: Mapping[str, int] = field(default_factory=dict)  # bytes by name of those that may be on the host
-    compiled: tuple[Compiled, ...] = ()  # ways to compile it that may be taken
-    fuse: Fuse | None = None  # what `step_of` has fused; compiled blocks fuse theirs themselves
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to run the step: what it needs, how long it takes, and the settings of the plan that does it."""
-
-    name: str
-    peak_bytes: int
-    step_s: float
-    settings: dict[str, Any] = field(default_factory=dict)
-    inexact: str | None = None  # why its answer is not that of the plain step
-    confirm: Callable[[], Way] | None = None  # looks closely; None: that was done
-    fails: str | None = None  # why the model does not run this way
-    room_bytes: float | None = None  # that it may take; None: as much as others
-
-    def fits(self, budget_bytes: float) -> bool:
-        """Say whether it needs no more than it may take."""
-        return self.peak_bytes <= (budget_bytes if self.room_bytes is None else self.room_bytes)
 
 
 def plain(task: Task) -> Way:
@@ -93,7 +38,7 @@ def compiled(task: Task) -> Iterator[Way]:
         share = each.setting.activation_budget
         kept = "" if share is None else f" that keep {share:.0%} of what they would"
         facts = each.facts(plain_cost.facts, task.batch * num_px_of(task.side_px))
-        seconds = each.time_share * _seconds(task, 1, plain_cost)
+        seconds = each.time_share * seconds_of(task, 1, plain_cost)
         name = f"compile {len(each.setting.paths)} blocks{kept}"
         yield Way(name, StepCost(facts).peak_bytes(), seconds, {"compile": each.setting})
 
@@ -103,7 +48,7 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
     whole = Part("", 1, task.batch, task.side_px)
     whole_cost = StepCost(task.step_of(task.batch, task.side_px))
     yield from recomputing(task, whole, whole_cost, budget_bytes)
-    if _pages(task, whole):
+    if may_page(task, whole):
         yield paging(task, whole, whole_cost, budget_bytes)
     inexact = task.across_samples
     for num in _numbers_of_parts(task.batch):
@@ -117,24 +62,6 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
         yield _of(task, name, part, cost)
         yield from recomputing(task, part, cost, budget_bytes)
     yield from _tilings(task, budget_bytes)
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a step runs several times: of so many samples, in windows of one size."""
-
-    prefix: str
-    num_runs: int
-    num_samples: int
-    side_px: Size
-    settings: dict[str, Any] = field(default_factory=dict)
-    inexact: str | None = None
-
-    def waiting_bytes(self, task: Task, cost: StepCost) -> int:
-        """Return what the rest of the batch takes on the device while this part of it runs."""
-        given = [each for each in cost.facts.storages if each.role == "input" and each.born < 0]
-        num_px, all_px = self.num_samples * num_px_of(self.side_px), task.batch * num_px_of(task.side_px)
-        return int(sum(each.size_bytes for each in given) * max(0.0, all_px / max(1, num_px) - 1))
 
 
 def _cost(task: Task, num_samples: int, side_px: Size) -> StepCost | str:
@@ -151,12 +78,12 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
     if task.link is not None and task.host_bytes < LEAST_BYTES:
         few = f"only {format_bytes(task.host_bytes)} of host memory may be used"
         yield Way(f"{part.prefix}move tensors to host memory", 0, 0.0, inexact=part.inexact, fails=few)
-    found = None if _pages(task, part) else _mix(task, part, cost, recipes, budget_bytes)
+    found = None if may_page(task, part) else _mix(task, part, cost, recipes, budget_bytes)
     if found is not None and (found.recipes or found.swap is not None):
         yield Way(
-            part.prefix + _what(found),
+            part.prefix + in_words(found),
             found.peak_bytes + part.waiting_bytes(task, cost),
-            _seconds(task, part.num_runs, cost, _of_mix(found)),
+            seconds_of(task, part.num_runs, cost, of_mix(found)),
             {**part.settings, "recompute": found.as_recompute(), "swap": found.swap},
             part.inexact,
         )
@@ -164,7 +91,7 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
         rough = Way(
             f"{part.prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
             cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),
-            _seconds(task, part.num_runs, cost, _of_blocks(cost, blocks)),
+            seconds_of(task, part.num_runs, cost, _of_blocks(cost, blocks)),
             {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
             part.inexact,
         )
@@ -177,45 +104,6 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
             partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
         )  # slow, and may be asked for twice
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
-
-
-def paged_room_bytes(limit_bytes: float) -> float:
-    """Return what a step may fill that has its memory by pages."""
-    return _PAGED_SHARE * limit_bytes - _BESIDE_PAGES_BYTES
-
-
-def _pages(task: Task, part: Part) -> bool:
-    """Whether memory may come by pages: of a step in one part, on a GPU."""
-    return task.pages and part.num_runs == 1 and not math.isinf(task.held_bytes)
-
-
-def paging(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> Way:
-    """Return a step that makes tensors again or moves them, and has its memory by pages unless it fits without.
-
-    It is recorded, and may fill nearly all there is, for no gaps come on top: so none that has gaps can be faster.
-    """
-    # the batch that it was recorded with stays, and the next one comes beside it
-    batch_bytes = sum(
-        each.size_bytes for each in cost.facts.storages if each.role == "input" and each.born < 0
-    )
-    room_bytes = paged_room_bytes(task.held_bytes) - batch_bytes
-    recipes = find_recipes(cost, task.again_s or task.op_s)
-    found = mix(cost, recipes, task.op_s, task.link, room_bytes, room=Room(task.host_bytes))
-    way = Way(
-        _what(found) or "nothing given up",
-        found.peak_bytes,
-        _seconds(task, part.num_runs, cost, _of_mix(found)),
-        {"recompute": found.as_recompute(), "swap": found.swap},
-    )
-    if way.fits(budget_bytes) and held_bytes(cost, found.changed) <= _SURE * task.held_bytes:
-        return way
-    return replace(
-        way,
-        name=f"{way.name}, recorded, memory by pages",
-        step_s=_seconds(replace(task, host_op_s=0.0), part.num_runs, cost, _of_mix(found)),
-        settings={**way.settings, "graph": True, "paged": True},
-        room_bytes=room_bytes,
-    )
 
 
 def _mix(
@@ -234,24 +122,10 @@ def _mix(
         task.op_s,
         task.link,
         room_bytes,
-        room=Room(task.host_bytes, _SURE * task.held_bytes),
+        room=Room(task.host_bytes, SURE * task.held_bytes),
         # also if it is one of many ways to cut the step: all of them are looked at
         quick=quick or part.num_runs > 1,
     )
-
-
-def _what(found: Mix) -> str:
-    """Say in words what a mix does."""
-    parts = []
-    if found.swap is not None:
-        moved_bytes = sum(each.size_bytes for each in found.swap.moved)
-        parts.append(f"move {format_bytes(moved_bytes)} to host memory")
-    if found.recipes:
-        num_dear = len({call for recipe in found.recipes for call in recipe.dear})
-        parts.append(
-            f"recompute {len(found.recipes)} tensors" + f", {num_dear} convolutions" * (num_dear > 0)
-        )
-    return " and ".join(parts)
 
 
 def _confirmed(
@@ -273,7 +147,7 @@ def _confirmed(
     alone = replace(
         rough,
         peak_bytes=traced.peak_bytes() + waiting_bytes,
-        step_s=_seconds(task, part.num_runs, traced, _Again(0.0, calls)),
+        step_s=seconds_of(task, part.num_runs, traced, Again(0.0, calls)),
         confirm=None,
     )
     recipes = find_recipes(traced, task.again_s or task.op_s)
@@ -281,15 +155,15 @@ def _confirmed(
         return alone
     # quickly: this is one of several sets of blocks, and by what gaps come on top it either fits or does not
     found = _mix(task, part, traced, recipes, budget_bytes, quick=True)
-    held = held_bytes(traced, found.changed) > _SURE * task.held_bytes if part.num_runs == 1 else False
+    held = held_bytes(traced, found.changed) > SURE * task.held_bytes if part.num_runs == 1 else False
     if held or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
         return alone
-    again = _of_mix(found)
+    again = of_mix(found)
     return replace(
         alone,
-        name=f"{rough.name}, {_what(found)}",
+        name=f"{rough.name}, {in_words(found)}",
         peak_bytes=found.peak_bytes + waiting_bytes,
-        step_s=_seconds(task, part.num_runs, traced, replace(again, num_calls=again.num_calls + calls)),
+        step_s=seconds_of(task, part.num_runs, traced, replace(again, num_calls=again.num_calls + calls)),
         settings={**part.settings, "recompute": found.as_recompute(blocks.paths), "swap": found.swap},
     )
 
@@ -336,53 +210,29 @@ def offloading(task: Task, budget_bytes: float) -> Iterator[Way]:
         short = f"needs {format_bytes(hosted.setting.host_bytes)} of host memory"
         yield Way(name, 0, 0.0, fails=short)
         return
-    extra = _Again(hosted.extra_s)
+    extra = Again(hosted.extra_s)
     settings: dict[str, Any] = {"offload": hosted.setting}
     if cost.peak_bytes() <= budget_bytes:
-        yield Way(name, cost.peak_bytes(), _seconds(task, 1, cost, extra), settings)
+        yield Way(name, cost.peak_bytes(), seconds_of(task, 1, cost, extra), settings)
         return
     recipes = find_recipes(cost, task.again_s or task.op_s)
     found = _mix(replace(task, host_bytes=room_bytes), whole, cost, recipes, budget_bytes)
-    again = _of_mix(found)
+    again = of_mix(found)
     again = replace(again, device_s=again.device_s + hosted.extra_s)
     settings |= {"recompute": found.as_recompute(), "swap": found.swap}
-    yield Way(f"{name}, {_what(found)}", found.peak_bytes, _seconds(task, 1, cost, again), settings)
+    yield Way(f"{name}, {in_words(found)}", found.peak_bytes, seconds_of(task, 1, cost, again), settings)
 
 
 def _of(task: Task, name: str, part: Part, cost: StepCost) -> Way:
     peak_bytes = cost.peak_bytes() + part.waiting_bytes(task, cost)
-    return Way(name, peak_bytes, _seconds(task, part.num_runs, cost), part.settings, part.inexact)
+    return Way(name, peak_bytes, seconds_of(task, part.num_runs, cost), part.settings, part.inexact)
 
 
-@dataclass(frozen=True)
-class _Again:
-    """What is done a second time in each run: kernels, and calls of the host."""
-
-    device_s: float = 0.0
-    num_calls: float = 0.0
-
-
-def _seconds(task: Task, num_runs: int, cost: StepCost, again: _Again | None = None) -> float:
-    """Return the time of a step of several runs; the optimizer, after all of them, comes once."""
-    again = again or _Again()
-    end = next((op.index + 1 for op in reversed(cost.facts.ops) if op.backward), len(cost.facts.ops))
-    runs, once = cost.facts.ops[:end], cost.facts.ops[end:]
-    device_s = num_runs * (sum(map(task.op_s, runs)) + again.device_s) + sum(map(task.op_s, once))
-    num_calls = num_runs * (sum(map(host_calls, runs)) + again.num_calls) + sum(map(host_calls, once))
-    return together(device_s, num_calls * task.host_op_s, overlaps=task.overlaps)
-
-
-def _of_mix(found: Mix) -> _Again:
-    num_calls = sum(REMADE_CALLS + sum(map(host_calls, recipe.ops)) for recipe in found.recipes)
-    num_moved = 0 if found.swap is None else len(found.swap.moved)
-    return _Again(found.extra_s, num_calls + MOVED_CALLS * num_moved)
-
-
-def _of_blocks(cost: StepCost, blocks: Blocks) -> _Again:
+def _of_blocks(cost: StepCost, blocks: Blocks) -> Again:
     inside = tuple(f"{path}." for path in blocks.paths)
     ops = [op for op in cost.facts.ops[: cost.turn] if f"{op.module}.".startswith(inside)]
     num_calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks) + sum(map(host_calls, ops))
-    return _Again(blocks.cost_s, num_calls)
+    return Again(blocks.cost_s, num_calls)
 
 
 def _num_kept(cost: StepCost, blocks: Blocks) -> int:
