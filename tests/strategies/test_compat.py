@@ -14,6 +14,7 @@ from outsize.strategies.compat import (
     compile_errors,
     made_by,
     no_global_hooks,
+    noted,
     seen_as,
     with_activation_budget,
 )
@@ -98,3 +99,28 @@ def test_errors_of_the_compiler_can_be_told() -> None:
     with pytest.raises(compile_errors(), match="of a compiler"):
         torch.compile(lambda x: x + 1, backend=fail)(torch.ones(1))
     assert not issubclass(torch.OutOfMemoryError, compile_errors())
+
+
+def test_torch_has_what_pools_and_notes_of_memory_are_asked_by() -> None:
+    names = ("beginAllocateCurrentThreadToPool", "endAllocateToPool", "releasePool", "isHistoryEnabled")
+    assert [
+        each for each in (*names, "clearCublasWorkspaces") if not hasattr(torch._C, f"_cuda_{each}")
+    ] == []
+
+
+def test_notes_of_memory_are_ended_whatever_happens_and_those_of_others_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on: list[object] = []
+    monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: bool(on and on[-1]))
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda enabled, **_: on.append(enabled))
+    taken = {"action": "alloc"}
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda _: {"device_traces": [[], [taken]]})
+    with noted(torch.device("cuda", 1)) as found:
+        assert found == []
+        with pytest.raises(RuntimeError, match="is on already"), noted(torch.device("cuda", 1)):
+            pass
+    assert found == [taken]
+    with pytest.raises(ValueError, match="in between"), noted(torch.device("cuda", 1)):
+        raise ValueError("in between")
+    assert on == ["all", None, "all", None]

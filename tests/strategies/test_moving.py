@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.strategies.small import SHAPE, make_batch, op_s, terms
 from torch import Tensor, UntypedStorage, nn
 
-from outsize.data.batch import Batch
 from outsize.errors import ModelError
 from outsize.measure.memory import LiveBytes
 from outsize.measure.step import trace_step
@@ -21,21 +21,16 @@ from outsize.plan.cost import StepCost
 from outsize.plan.mix import Mix, mix, schedule
 from outsize.plan.plan import Moved, Plan, Swap
 from outsize.plan.recompute import find_recipes
-from outsize.plan.step import BLOCK_BYTES, StepOp
+from outsize.plan.step import BLOCK_BYTES
 from outsize.plan.timeline import Link
 from outsize.strategies.blocks import checkpointed
-from outsize.strategies.compose import Step, Terms, compose
+from outsize.strategies.compose import Step, compose
 from outsize.strategies.recompute import saving
 from outsize.strategies.traffic import Meter
 
-SHAPE = (2, 3, 32, 32)
 PLAIN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=())
 FAST = Link(1e13, 1e13, 0.0)
 SLOW = Link(2e10, 2e10, 0.0)  # making again is cheaper, as far as it goes
-
-
-def op_s(op: StepOp) -> float:
-    return op.moved_bytes / 1e12
 
 
 def _unet() -> nn.Module:
@@ -49,17 +44,6 @@ def _residual() -> nn.Module:
 
 
 MODELS = {"unet": _unet, "residual": _residual}
-
-
-def _terms(model: nn.Module, batch: Batch) -> Terms:
-    return {"loss": F.cross_entropy(model(batch.images), batch.labels.long(), reduction="sum")}
-
-
-def _batch() -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.randint(0, 3, (2, 32, 32), generator=generator, dtype=torch.uint8)
-    images = torch.randn(SHAPE, generator=generator)
-    return Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, {"loss": float(labels.numel())})
 
 
 def _loss(model: nn.Module, images: Tensor, blocks: tuple[str, ...] = ()) -> Tensor:
@@ -87,7 +71,7 @@ def _train(model: nn.Module, step: Step, num_steps: int = 3) -> list[Tensor]:
     for number in range(num_steps):
         torch.manual_seed(number)
         model.zero_grad(set_to_none=True)
-        found += step(_batch(), last=True).values()
+        found += step(make_batch(), last=True).values()
         with torch.no_grad():
             for each in model.parameters():
                 if each.grad is not None:
@@ -107,8 +91,8 @@ def test_the_same_bits_as_plain(net: str, blocks: bool, recompute: bool) -> None
     assert bool(found.recipes) == recompute or net == "residual"
     told: list[str] = []
     plain = copy.deepcopy(model)
-    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False))
-    ours = _train(model, compose(model, _terms, _plan(found, paths), bf16=False, tell=told.append))
+    expected = _train(plain, compose(plain, terms, PLAIN, bf16=False))
+    ours = _train(model, compose(model, terms, _plan(found, paths), bf16=False, tell=told.append))
     assert told == []
     for one, other in zip(ours, expected, strict=True):
         assert torch.equal(one, other)
@@ -118,8 +102,8 @@ def test_the_same_bits_as_plain(net: str, blocks: bool, recompute: bool) -> None
 def test_the_step_holds_what_was_predicted(recompute: bool) -> None:
     model = _unet()
     found = _mixed(model, 0.6, recompute=recompute)
-    step = compose(model, _terms, _plan(found), bf16=False)
-    batch = _batch()
+    step = compose(model, terms, _plan(found), bf16=False)
+    batch = make_batch()
     lasting = [*model.parameters(), *model.buffers(), batch.images]
     lasting_bytes = sum(-(-each.nbytes // BLOCK_BYTES) * BLOCK_BYTES for each in lasting)
     for _ in range(3):  # the first is watched, and later ones are the many
@@ -144,8 +128,8 @@ def test_memory_that_is_given_back_in_backward_is_counted_there() -> None:
     assert timeline.stall_s == 0
     told: list[str] = []
     plain = copy.deepcopy(model)
-    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False))
-    step = compose(model, _terms, replace(PLAIN, swap=swap), bf16=False, tell=told.append)
+    expected = _train(plain, compose(plain, terms, PLAIN, bf16=False))
+    step = compose(model, terms, replace(PLAIN, swap=swap), bf16=False, tell=told.append)
     for one, other in zip(_train(model, step), expected, strict=True):
         assert torch.equal(one, other)
     assert told == []
@@ -153,7 +137,7 @@ def test_memory_that_is_given_back_in_backward_is_counted_there() -> None:
 
 
 def _peak_bytes(model: nn.Module, step: Step) -> int:
-    batch = _batch()
+    batch = make_batch()
     lasting = [*model.parameters(), *model.buffers(), batch.images]
     lasting_bytes = sum(-(-each.nbytes // BLOCK_BYTES) * BLOCK_BYTES for each in lasting)
     model.zero_grad(set_to_none=True)
@@ -177,8 +161,8 @@ def test_convolutions_that_run_again_give_the_same_bits_and_the_predicted_peak(
     assert share < 0.5 or any(recipe.dear for recipe in found.recipes)
     told: list[str] = []
     plain = copy.deepcopy(model)
-    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=bf16))
-    step = compose(model, _terms, _plan(found), bf16=bf16, tell=told.append)
+    expected = _train(plain, compose(plain, terms, PLAIN, bf16=bf16))
+    step = compose(model, terms, _plan(found), bf16=bf16, tell=told.append)
     for one, other in zip(_train(model, step), expected, strict=True):
         assert torch.equal(one, other)
     assert told == []
@@ -196,8 +180,8 @@ def _num_objects() -> int:
 
 def test_hundreds_of_steps_grow_neither_memory_nor_the_pool() -> None:
     model, meter = _small(), Meter()
-    step = compose(model, _terms, _plan(_mixed(model, 0.6, recompute=True)), bf16=False, meter=meter)
-    batch = _batch()
+    step = compose(model, terms, _plan(_mixed(model, 0.6, recompute=True)), bf16=False, meter=meter)
+    batch = make_batch()
     held, lent, num_objects = [], [], []
     gc.disable()
     try:
@@ -228,8 +212,8 @@ def test_what_finds_no_room_stays_and_the_step_is_the_same() -> None:
     told: list[str] = []
     meter = Meter()
     plain = copy.deepcopy(model)
-    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False))
-    step = compose(model, _terms, replace(PLAIN, swap=tight), bf16=False, tell=told.append, meter=meter)
+    expected = _train(plain, compose(plain, terms, PLAIN, bf16=False))
+    step = compose(model, terms, replace(PLAIN, swap=tight), bf16=False, tell=told.append, meter=meter)
     ours = _train(model, step)
     (text,) = told
     assert (
@@ -251,9 +235,9 @@ def test_everything_moves_where_the_plan_says_so(net: str, ahead_bytes: int) -> 
     model, meter = MODELS[net](), Meter()
     told: list[str] = []
     plain = copy.deepcopy(model)
-    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False))
+    expected = _train(plain, compose(plain, terms, PLAIN, bf16=False))
     everything = replace(PLAIN, swap=Swap((), 1 << 26, ahead_bytes))
-    step = compose(model, _terms, everything, bf16=False, tell=told.append, meter=meter)
+    step = compose(model, terms, everything, bf16=False, tell=told.append, meter=meter)
     ours = _train(model, step)
     assert told == []
     counted = meter.read()
@@ -293,8 +277,8 @@ def test_a_model_that_saves_otherwise_from_step_to_step() -> None:
     told: list[str] = []
     meter = Meter()
     plain = copy.deepcopy(model)
-    expected = _train(plain, compose(plain, _terms, PLAIN, bf16=False), 8)
-    step = compose(model, _terms, plan, bf16=False, tell=told.append, meter=meter)
+    expected = _train(plain, compose(plain, terms, PLAIN, bf16=False), 8)
+    step = compose(model, terms, plan, bf16=False, tell=told.append, meter=meter)
     ours = _train(model, step, 8)
     for one, other in zip(ours, expected, strict=True):
         assert torch.equal(one, other)
@@ -316,10 +300,10 @@ def test_fewer_tensors_than_in_the_first_step_are_told() -> None:
     model.num_calls = 0
     moved = (Moved(("middle", 0, 0), 2 * 8 * 32 * 32 * 4, None, None),)
     told: list[str] = []
-    step = compose(model, _terms, replace(PLAIN, swap=Swap(moved, 1 << 20)), bf16=False, tell=told.append)
+    step = compose(model, terms, replace(PLAIN, swap=Swap(moved, 1 << 20)), bf16=False, tell=told.append)
     for number in (0, 3, 3):
         model.num_calls = number
-        step(_batch(), last=True)
+        step(make_batch(), last=True)
     (text,) = told
     assert "found 1 of 1 not saved" in text
 
@@ -328,7 +312,7 @@ def test_counters_are_those_of_the_plan() -> None:
     model, meter = _unet(), Meter()
     found = _mixed(model, 0.6, recompute=False)
     assert found.swap is not None
-    step = compose(model, _terms, _plan(found), bf16=False, meter=meter)
+    step = compose(model, terms, _plan(found), bf16=False, meter=meter)
     assert meter.read() is None
     _train(model, step, 4)
     counted = meter.read()
@@ -357,7 +341,7 @@ def test_a_tensor_that_is_not_saved_is_told(recwarn: pytest.WarningsRecorder) ->
     assert found.swap is not None
     nowhere = replace(found.swap.moved[0], key=("nowhere", 0, 0))
     swap = Swap((nowhere, *found.swap.moved[1:]), found.swap.pinned_bytes)
-    step = compose(model, _terms, replace(PLAIN, swap=swap), bf16=False)
+    step = compose(model, terms, replace(PLAIN, swap=swap), bf16=False)
     _train(model, step, 1)
     assert any("1 are not saved" in str(each.message) for each in recwarn)
 
@@ -379,9 +363,9 @@ def test_a_tensor_changed_after_it_was_saved_is_an_error() -> None:
     facts = trace_step(_unet(), SHAPE, loss=_loss, device="cpu", channels_last=False)
     assert facts.saved
     swap = Swap((replace(_any_move(), key=("last", 0, 0), size_bytes=64 * 1024),), 1 << 20)
-    step = compose(model, _terms, replace(PLAIN, swap=swap), bf16=False)
+    step = compose(model, terms, replace(PLAIN, swap=swap), bf16=False)
     with pytest.raises(ModelError, match="changed in place"):
-        step(_batch(), last=True)
+        step(make_batch(), last=True)
 
 
 def _any_move() -> object:
@@ -413,14 +397,14 @@ def test_what_a_forward_still_names_is_counted(recompute: bool) -> None:
     torch.manual_seed(0)
     model = _Naming().train()
     found = _mixed(model, 0.5, recompute=recompute)
-    step = compose(model, _terms, _plan(found), bf16=False, tell=pytest.fail)
+    step = compose(model, terms, _plan(found), bf16=False, tell=pytest.fail)
     for _ in range(2):
-        step(_batch(), last=True)
+        step(make_batch(), last=True)
     assert _peak_bytes(model, step) == pytest.approx(found.peak_bytes, rel=0.03)
 
 
 def test_a_recording_begins_and_ends_with_all_copies_done_and_replays_are_counted() -> None:
-    model, batch = _unet(), _batch()
+    model, batch = _unet(), make_batch()
     plan = _plan(_mixed(model, 0.5, recompute=True))
     forward = saving(model, plan.recompute, plan.swap, print)
     shuttle = forward.shuttle
@@ -428,7 +412,7 @@ def test_a_recording_begins_and_ends_with_all_copies_done_and_replays_are_counte
 
     def step() -> None:
         with forward():
-            loss = _terms(model, batch)["loss"]
+            loss = terms(model, batch)["loss"]
         loss.backward()
 
     step()

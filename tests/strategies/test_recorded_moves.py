@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.strategies.small import SHAPE, make_batch, op_s, terms
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
@@ -22,7 +22,6 @@ from outsize.plan.cost import StepCost
 from outsize.plan.mix import mix
 from outsize.plan.plan import Plan
 from outsize.plan.recompute import find_recipes
-from outsize.plan.step import StepOp
 from outsize.plan.timeline import Link
 from outsize.strategies import graphed, move
 from outsize.strategies.compose import Terms, compose
@@ -30,7 +29,6 @@ from outsize.strategies.graphed import Beside, Recordings
 from outsize.strategies.step import Step
 from outsize.strategies.streams import Copy, Mark, ThreadStreams, Way
 
-SHAPE = (2, 3, 32, 32)
 PLAIN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=())
 NUM_STEPS = 10
 
@@ -87,7 +85,7 @@ class _Recording:
 
     def __init__(self, model: nn.Module, terms: Terms) -> None:
         self._gradients = [(each, each.grad) for each in model.parameters() if each.grad is not None]
-        self._terms = terms
+        self.terms = terms
 
     def finish(self) -> None:
         pass
@@ -95,7 +93,7 @@ class _Recording:
     def replay(self, _: Batch) -> Terms:
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
-        return self._terms
+        return self.terms
 
 
 def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None, *, paged: bool) -> _Recording:
@@ -120,29 +118,14 @@ def _captures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "_is_on_gpu", lambda _: True)
 
 
-def _terms(model: nn.Module, batch: Batch) -> Terms:
-    return {"loss": F.cross_entropy(model(batch.images), batch.labels.long(), reduction="sum")}
-
-
-def _batch() -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.randint(0, 3, (2, 32, 32), generator=generator, dtype=torch.uint8)
-    images = torch.randn(SHAPE, generator=generator)
-    return Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, {"loss": float(labels.numel())})
-
-
-def _op_s(op: StepOp) -> float:
-    return op.moved_bytes / 1e12
-
-
 def _model_and_plan(*, recompute: bool) -> tuple[nn.Module, Plan]:
     torch.manual_seed(0)
     model = build_model("unet", num_classes=3, in_channels=3, levels=3, width=8).train()
     cost = StepCost(trace_step(model, SHAPE, loss=lambda net, x: net(x).square().sum(), device="cpu"))
     lasting_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)
     budget_bytes = lasting_bytes + 0.5 * (cost.peak_bytes() - lasting_bytes)
-    recipes = find_recipes(cost, _op_s) if recompute else []
-    found = mix(cost, recipes, _op_s, Link(1e13, 1e13, 0.0), budget_bytes, least_bytes=1024)
+    recipes = find_recipes(cost, op_s) if recompute else []
+    found = mix(cost, recipes, op_s, Link(1e13, 1e13, 0.0), budget_bytes, least_bytes=1024)
     assert found.swap is not None
     return model, replace(PLAIN, swap=found.swap, recompute=found.as_recompute(), graph=True)
 
@@ -152,11 +135,11 @@ def test_recorded_replayed_let_go_and_recorded_anew(recompute: bool) -> None:
     model, plan = _model_and_plan(recompute=recompute)
     told: list[str] = []
     recordings = Recordings()
-    step = compose(model, _terms, plan, bf16=False, tell=told.append, recordings=recordings)
+    step = compose(model, terms, plan, bf16=False, tell=told.append, recordings=recordings)
     expected = None
     for number in range(NUM_STEPS):
         model.zero_grad(set_to_none=True)
-        step(_batch(), last=True)
+        step(make_batch(), last=True)
         gradients = [each.grad.clone() for each in model.parameters() if each.grad is not None]
         expected = gradients if expected is None else expected
         assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))
@@ -180,9 +163,9 @@ def test_a_recording_that_fails_is_told_and_steps_go_on(where: str, invalidates:
     else:
         list(model.parameters())[4].register_hook(fail)
     told: list[str] = []
-    step = compose(model, _terms, plan, bf16=False, tell=told.append)
+    step = compose(model, terms, plan, bf16=False, tell=told.append)
     for _ in range(NUM_STEPS):
         model.zero_grad(set_to_none=True)
-        step(_batch(), last=True)
+        step(make_batch(), last=True)
     assert len(told) == 1  # and nothing of a pool that is full
     assert told[0].endswith("cannot be recorded as one CUDA graph: no")

@@ -101,8 +101,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
         where = replace(where, pages=False)
         known, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
         tried = replace(train_plan, rejected=(*train_plan.rejected, tried))
-    train_plan = tried
-    train_plan = recorded_where_faster(job, model, len(bands), train_plan, predict_plan, where, reporter)
+    train_plan = recorded_where_faster(job, model, len(bands), tried, predict_plan, where, reporter)
     return Planned(where, splits, tuple(bands), model, train_plan, predict_plan, known, init)
 
 

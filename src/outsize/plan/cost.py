@@ -146,6 +146,12 @@ class StepCost:
         return found
 
     @cached_property
+    def batch_bytes(self) -> int:
+        """What a step is given."""
+        given = [each for each in self.facts.storages if each.role == "input" and each.born < 0]
+        return sum(each.size_bytes for each in given)
+
+    @cached_property
     def by_index(self) -> dict[int, Storage]:
         """Storages by their number."""
         return {each.index: each for each in self.facts.storages}

@@ -86,10 +86,9 @@ def _fastest(
     slower = taken.step_s / first.step_s - 1
     fits = first.peak_bytes <= budget_bytes
     needs = "it fits, but is not the fastest" if fits else f"more than {format_bytes(budget_bytes)}"
-    room = "" if taken.room_bytes is None else f", may fill {format_bytes(taken.room_bytes)}"
     why = [
         f"the plain step needs {format_bytes(first.peak_bytes)}, {needs}",
-        f"{taken.name} needs {format_bytes(taken.peak_bytes)}{room} and is the fastest way that fits: "
+        f"{taken.name} {taken.needs} and is the fastest way that fits: "
         f"{format_seconds(taken.step_s)} predicted, {slower:+.1%} against a plain step with memory enough",
     ]
     if taken.inexact:
@@ -102,8 +101,7 @@ def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> R
     if way.fails:
         return Rejected(way.name, f"does not run: {way.fails}")
     if not way.fits(budget_bytes):
-        room = "" if way.room_bytes is None else f", may fill {format_bytes(way.room_bytes)}"
-        return Rejected(way.name, f"needs {format_bytes(way.peak_bytes)}{room}")
+        return Rejected(way.name, way.needs)
     if way.inexact and not (approximate and taken.inexact):
         return Rejected(way.name, f"approximate: {way.inexact}")
     return Rejected(way.name, f"slower: {format_seconds(way.step_s)} predicted")

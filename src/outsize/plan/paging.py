@@ -33,10 +33,7 @@ def paging(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> Way:
     It is recorded, and may fill nearly all there is, for no gaps come on top: so none that has gaps can be faster.
     """
     # the batch that it was recorded with stays, and the next one comes beside it
-    batch_bytes = sum(
-        each.size_bytes for each in cost.facts.storages if each.role == "input" and each.born < 0
-    )
-    room_bytes = paged_room_bytes(task.held_bytes) - batch_bytes
+    room_bytes = paged_room_bytes(task.held_bytes) - cost.batch_bytes
     recipes = find_recipes(cost, task.again_s or task.op_s)
     found = mix(cost, recipes, task.op_s, task.link, room_bytes, room=Room(task.host_bytes))
     way = Way(

@@ -61,6 +61,12 @@ class Way:
     fails: str | None = None  # why the model does not run this way
     room_bytes: float | None = None  # that it may take; None: as much as others
 
+    @property
+    def needs(self) -> str:
+        """Say what it needs."""
+        room = "" if self.room_bytes is None else f", may fill {format_bytes(self.room_bytes)}"
+        return f"needs {format_bytes(self.peak_bytes)}{room}"
+
     def fits(self, budget_bytes: float) -> bool:
         """Say whether it needs no more than it may take."""
         return self.peak_bytes <= (budget_bytes if self.room_bytes is None else self.room_bytes)
@@ -79,9 +85,8 @@ class Part:
 
     def waiting_bytes(self, task: Task, cost: StepCost) -> int:
         """Return what the rest of the batch takes on the device while this part of it runs."""
-        given = [each for each in cost.facts.storages if each.role == "input" and each.born < 0]
         num_px, all_px = self.num_samples * num_px_of(self.side_px), task.batch * num_px_of(task.side_px)
-        return int(sum(each.size_bytes for each in given) * max(0.0, all_px / max(1, num_px) - 1))
+        return int(cost.batch_bytes * max(0.0, all_px / max(1, num_px) - 1))
 
 
 @dataclass(frozen=True)

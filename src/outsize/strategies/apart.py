@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -99,10 +100,7 @@ def num_elements(args: Any) -> int:
     if not isinstance(args, list | tuple) or not args:
         return 0
     if all(type(each) is int for each in args):
-        size = 1
-        for each in args:
-            size *= max(1, each)
-        return size
+        return math.prod(max(1, each) for each in args)
     return max(map(num_elements, args))
 
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.strategies.before import Before
 from outsize.strategies.compat import ask_no_pool, drop_pool
 from outsize.strategies.paged import PagedMemory
 from outsize.strategies.step import Step, Terms
@@ -241,17 +242,17 @@ def _record(step: Step, model: nn.Module, batch: Batch, beside: Beside | None, *
 
 def _warm(step: Step, model: nn.Module, batch: Batch) -> None:
     """Run a step of a corner of each picture, which leaves no trace: libraries are loaded, kernels built."""
-    device, sides_px = batch.images.device, batch.images.shape[-2:]
-    height_px, width_px = (min(each, -(-each // 4 // _CORNER_PX) * _CORNER_PX) for each in sides_px)
+    height_px, width_px = (
+        min(each, -(-each // 4 // _CORNER_PX) * _CORNER_PX) for each in batch.images.shape[-2:]
+    )
     corner = batch.each(lambda tensor: tensor[..., :height_px, :width_px].contiguous())
-    buffers = [(each, each.clone()) for each in model.buffers()]
-    gpus = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus), torch.autograd.set_multithreading_enabled(False):
-        step(corner, last=True)
-    model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for buffer, before in buffers:
-            buffer.copy_(before)
+    before = Before(model)
+    before.take()
+    try:
+        with torch.autograd.set_multithreading_enabled(False):
+            step(corner, last=True)
+    finally:
+        before.give_back()
 
 
 @contextmanager

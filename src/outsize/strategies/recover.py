@@ -7,18 +7,18 @@ tighter one.
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.memory import num_closed_gaps
+from outsize.strategies.before import Before
 from outsize.strategies.step import Step, Terms
 
 _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
@@ -51,11 +51,11 @@ def recovering(
     before what is available is looked at.
     """
     now = step
-    kept, pieces = _Kept(model), _Pieces()
+    before, pieces = Before(model), _Pieces()
 
     def run(batch: Batch, *, last: bool) -> Terms:
         nonlocal now
-        kept.take()
+        before.take()
         while True:
             try:
                 terms = now(batch, last=last)
@@ -68,7 +68,7 @@ def recovering(
                 message = str(error).partition("\n")[0]
             # Out here, for the error holds the frames of the attempt, and they hold its tensors.
             let_go()
-            kept.give_back()
+            before.give_back()
             now = tighten(
                 Shortage(wanted_bytes, _available_bytes(batch.images.device, wanted_bytes), message)
             )
@@ -101,47 +101,6 @@ class _Pieces:
         except PlanError:
             self._tried_all = True
             return None
-
-
-class _Kept:
-    """What a step changes besides gradients: buffers and the state of random numbers."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._copies: list[Tensor] = []
-        self._cpu_state: Tensor | None = None
-        self._cuda_states: list[Tensor] = []
-
-    def take(self) -> None:
-        """Copy it; a few kernels for all buffers together, into memory that stays."""
-        assert all(each.grad is None for each in self._model.parameters()), "gradients would be lost"
-        buffers = list(self._model.buffers())
-        if [(each.shape, each.dtype, each.device) for each in buffers] != [
-            (each.shape, each.dtype, each.device) for each in self._copies
-        ]:
-            self._copies = [torch.empty_like(each) for each in buffers]
-        _copy(self._copies, buffers)
-        self._cpu_state = torch.get_rng_state()
-        self._cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-
-    def give_back(self) -> None:
-        """Put it back, and free what the attempt has left."""
-        for parameter in self._model.parameters():
-            parameter.grad = None
-        _copy(list(self._model.buffers()), self._copies)
-        assert self._cpu_state is not None
-        torch.set_rng_state(self._cpu_state)
-        if self._cuda_states:
-            torch.cuda.set_rng_state_all(self._cuda_states)
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-
-
-def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
-    if to:
-        with torch.no_grad():
-            torch._foreach_copy_(list(to), list(source))
 
 
 def _wanted_bytes(error: RuntimeError, device: torch.device) -> int | None:

@@ -1,0 +1,50 @@
+"""Keeps what a step changes, so that one that failed, or that was only to be tried, leaves no trace."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Before:
+    """What a step changes besides gradients, buffers and the state of random numbers, as it was before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._copies: list[Tensor] = []
+        self._cpu_state: Tensor | None = None
+        self._cuda_states: list[Tensor] = []
+
+    def take(self) -> None:
+        """Copy it; a few kernels for all buffers together, into memory that stays."""
+        assert all(each.grad is None for each in self._model.parameters()), "gradients would be lost"
+        buffers = list(self._model.buffers())
+        if [(each.shape, each.dtype, each.device) for each in buffers] != [
+            (each.shape, each.dtype, each.device) for each in self._copies
+        ]:
+            self._copies = [torch.empty_like(each) for each in buffers]
+        _copy(self._copies, buffers)
+        self._cpu_state = torch.get_rng_state()
+        self._cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+    def give_back(self) -> None:
+        """Put it back, and free what the attempt has left."""
+        for parameter in self._model.parameters():
+            parameter.grad = None
+        _copy(list(self._model.buffers()), self._copies)
+        assert self._cpu_state is not None
+        torch.set_rng_state(self._cpu_state)
+        if self._cuda_states:
+            torch.cuda.set_rng_state_all(self._cuda_states)
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
+def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    if to:
+        with torch.no_grad():
+            torch._foreach_copy_(list(to), list(source))
