@@ -3,6 +3,7 @@
     python benchmarks/plan_error.py [--device cuda] [--quick] [--out FOLDER/NAME] [--seconds 300] [--cap-gib 64]
     python benchmarks/plan_error.py --only eager --join FILE.json    # in parts, with the rows of an earlier run
     python benchmarks/plan_error.py --only compiled --networks unet --precisions bf16    # in smaller parts
+    python benchmarks/plan_error.py --only halved    # compiled, with half of what the compiler would keep
     python benchmarks/plan_error.py --foretell FILE    # anywhere: predictions need no GPU
     python benchmarks/plan_error.py --foretold FILE    # on the GPU: measures what was predicted
 
@@ -16,7 +17,8 @@ Measured memory is torch.cuda.max_memory_allocated less what the process held be
 it is the sum of live storages: that shows whether the model of a step is right, and nothing about a GPU's libraries.
 Times: "catalogue" from the data sheet, "rates" from this machine's measured rates, "profiled" from the catalogue taught
 by real steps of the same network, precision and purpose at another size (measure/profiled.py), those measured just
-before or just after; rows of a network that was run at one size only have no such prediction. A measured time is the
+before or just after; rows of a network that was run at one size only have no such prediction. Compiled steps of all
+sizes are predicted by half a batch of the first one, run plainly and compiled. A measured time is the
 lower quartile of at least six steps that follow one another, recorded as one CUDA graph as a training has them, but for
 prediction and compiled steps; memory is that of the same step called kernel by kernel.
 """
@@ -38,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from plan_error_compiled import OfOneStep
 from plan_error_measured import (
     BANDS,
     CLASSES,
@@ -52,7 +55,7 @@ from plan_error_measured import (
     peak_on_cuda,
     step_seconds,
 )
-from plan_error_predicted import Clocks, Way, predict, predict_compiled
+from plan_error_predicted import Clocks, Way, predict
 from plan_error_table import DOCS, line, place_for, rows_of, summary, write
 from torch import nn
 
@@ -82,6 +85,7 @@ NETWORKS = (
     Network("smp:DeepLabV3Plus/resnet101", times=4),
     Network("smp:DeepLabV3Plus/resnet18", times=4),
 )
+KINDS = ("eager", "compiled", "halved")
 TINY = (Network("wider_resnet38", {"width": 4}), Network("unet", {"width": 8, "levels": 4}))
 TINY_MORE = (*TINY, Network("smp:DeepLabV3Plus/resnet18"))
 
@@ -137,7 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     end_s = start_s + options.seconds
     models: dict[str, nn.Module] = {}
     foretold = None if options.foretold is None else pickle.loads(options.foretold.read_bytes())  # our own
-    for compiled in _kinds(options, device):
+    for kind in _kinds(options, device):
+        tried = OfOneStep(kind, clocks.catalogue) if kind in ("compiled", "halved") else None
         listed = cases(
             device.type, quick=options.quick, names=options.networks, precisions=options.precisions
         )
@@ -146,9 +151,12 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         ):
             if network.name not in models:
                 models[network.name] = build(network)
-            chosen = [each for each in group if each.training or not compiled]
-            foretell = predict_compiled if compiled else partial(predict, clock=clocks.catalogue)
-            foretell = foretell if foretold is None or compiled else partial(_recalled, foretold)
+            chosen = [each for each in group if each.training or tried is None]
+            foretell: Callable[..., list[Way]] = partial(predict, clock=clocks.catalogue)
+            if tried is not None:
+                foretell = tried.predict
+            elif foretold is not None:
+                foretell = partial(_recalled, foretold)
             for row in _rows(models[network.name], chosen, foretell, clocks, device, end_s):
                 rows.append(row)
                 print(line(row), flush=True)
@@ -160,11 +168,11 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     return rows
 
 
-def _kinds(options: argparse.Namespace, device: torch.device) -> list[bool]:
-    """Return which steps are run: not compiled, compiled."""
+def _kinds(options: argparse.Namespace, device: torch.device) -> list[str]:
+    """Return which steps are run."""
     if options.only is not None:
-        return [options.only == "compiled"]
-    return [False, True] if device.type == "cuda" and not options.quick else [False]
+        return [options.only]
+    return list(KINDS) if device.type == "cuda" and not options.quick else ["eager"]
 
 
 def _foretell(place: Path, *, quick: bool) -> None:
@@ -188,9 +196,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument(
-        "--only", choices=("eager", "compiled"), help="compiled steps take a minute or two each"
-    )
+    parser.add_argument("--only", choices=KINDS, help="compiled steps take a minute or two each")
     parser.add_argument("--networks", nargs="+", default=None, choices=[each.name for each in NETWORKS])
     parser.add_argument("--precisions", nargs="+", default=["bf16", "fp32"], choices=("bf16", "fp32"))
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="rows of earlier runs, as JSON")
@@ -200,7 +206,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--foretell", type=Path, default=None, help="predict only, and write it here")
     parser.add_argument("--foretold", type=Path, default=None, help="measure what was predicted there")
     options = parser.parse_args(arguments)
-    if options.only == "compiled" and options.device == "cpu":
+    if options.only in KINDS[1:] and options.device == "cpu":
         parser.error("compiled steps need a GPU: to count memory on a CPU each operation has to be seen")
     return options
 
@@ -281,9 +287,12 @@ def _taught(held: Held, learnt: Sequence[Learnt], clocks: Clocks) -> dict[str, A
     places = {each.side_px: place for place, each in enumerate(learnt)}
     here = places.get(held.case.side_px, len(places))
     others = [each for each in learnt if each.side_px != held.case.side_px]
-    if held.way is None or not others:
+    if held.way is not None and held.way.learnt is not None:
+        nearest = held.way.learnt
+    elif held.way is None or not others:
         return held.row
-    nearest = min(others, key=lambda each: (abs(places[each.side_px] - here), places[each.side_px]))
+    else:
+        nearest = min(others, key=lambda each: (abs(places[each.side_px] - here), places[each.side_px]))
     seconds = held.way.as_seen(nearest).seconds(clocks.of(held.case)["catalogue"].taught(nearest))
     row = held.row
     row["predicted_ms"]["profiled"] = round(seconds * 1e3, 3)

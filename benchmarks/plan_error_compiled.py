@@ -1,38 +1,74 @@
-"""Predicts the memory and time of a compiled step from a smaller one, for plan_error.py."""
+"""Predicts the memory and time of compiled steps from one smaller step of the same network, for plan_error.py."""
 
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from plan_error_measured import Case, make_ready, step_seconds
+from plan_error_predicted import Way, parts_of, traced
 from torch import nn
 
 from outsize.measure.compiled import compiled_saved_bytes
+from outsize.measure.profiled import learn
 from outsize.plan.compiled import Compiled, blocks_to_compile
+from outsize.plan.cost import NOTHING, StepCost
 from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts
+from outsize.plan.times import Clock, Learnt
 
 NUM_STEPS = 8
-BUDGETS = {"compiled": None, "compiled, half": 0.5}
+Kind = Literal["compiled", "halved"]
+BUDGETS: dict[Kind, float | None] = {"compiled": None, "halved": 0.5}
+NAMES: dict[Kind, str] = {"compiled": "compiled", "halved": "compiled, half"}
 
 
-def try_compiled(model: nn.Module, case: Case, facts: StepFacts, device: torch.device) -> dict[str, Compiled]:
-    """Compile the blocks of half the batch, as the planner does with a few samples, and say what that does."""
-    smaller = replace(case, batch=max(1, case.batch // 2))
-    paths = blocks_to_compile(facts)
-    found = {}
-    model.to(device)
-    plain_s = step_seconds(make_ready(model, smaller, {}, device).run, device, NUM_STEPS)
-    for name, budget in BUDGETS.items():
-        setting = Compile(paths, budget)
+@dataclass
+class OfOneStep:
+    """Predicts by half the batch of the first size that it is asked for: blocks are compiled once for all sizes."""
+
+    kind: Kind
+    clock: Clock
+    _tried: dict[tuple[str, bool], tuple[Compiled, Learnt]] = field(default_factory=dict)
+
+    def predict(self, model: nn.Module, case: Case, *, device: torch.device) -> list[Way]:
+        """Predict one way: blocks compiled, with a budget or without."""
+        cost = traced(model, case, device, None)
+        key = case.network.name, case.bf16
+        if key not in self._tried:
+            self._tried[key] = self._try(model, replace(case, batch=max(1, case.batch // 2)), device)
+        found, learnt = self._tried[key]
+        parts = parts_of(StepCost(found.facts(cost.facts, case.batch * case.side_px**2)), NOTHING)
+        settings = {"compile": found.setting}
+        return [
+            Way(
+                NAMES[self.kind],
+                settings,
+                parts,
+                cost.facts.ops,
+                time_share=found.time_share,
+                learnt=learnt,
+            )
+        ]
+
+    def _try(self, model: nn.Module, smaller: Case, device: torch.device) -> tuple[Compiled, Learnt]:
+        """Run a smaller step plainly and compiled, as the planner does with a few samples."""
+        facts: StepFacts = traced(model, smaller, device, None).facts
+        setting = Compile(blocks_to_compile(facts), BUDGETS[self.kind])
+        model.to(device)
+        plain = make_ready(model, smaller, {}, device)
+        plain_s = step_seconds(plain.run, device, NUM_STEPS)
+        clock = replace(self.clock, training=True)
+        learnt = learn(plain.run, facts.ops, clock, device, batch=smaller.batch, side_px=smaller.side_px)
         ready = make_ready(model, smaller, {"compile": setting}, device)
         seconds = step_seconds(ready.run, device, NUM_STEPS)
         num_px = smaller.batch * smaller.side_px**2
-        saved = compiled_saved_bytes(ready.run, model, paths, num_px=num_px)
-        found[name] = Compiled(setting, saved, seconds / plain_s)
+        saved = compiled_saved_bytes(ready.run, model, setting.paths, num_px=num_px)
+        del plain, ready
         model.zero_grad(set_to_none=True)
+        model.to("cpu")
         gc.collect()
-    model.to("cpu")
-    return found
+        torch.cuda.empty_cache()
+        return Compiled(setting, saved, seconds / plain_s), learnt

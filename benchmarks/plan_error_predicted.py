@@ -1,4 +1,4 @@
-"""Predicts the steps of plan_error.py from shapes alone, or compiled ones from a smaller step."""
+"""Predicts the steps of plan_error.py from shapes alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from plan_error_compiled import try_compiled
 from plan_error_measured import ADAMW, BANDS, LOSS, Case, Parts
 from torch import Tensor, nn
 
@@ -51,6 +50,7 @@ class Way:
     num_calls: float = 0.0  # that the host spends besides operations
     recorded: bool = False  # as one CUDA graph: the host spends nothing
     time_share: float = 1.0  # of all that; below 1 where compiled code is faster
+    learnt: Learnt | None = None  # of the step that was tried for this prediction, where one was
 
     def seconds(self, clock: Clock) -> float:
         """Return the predicted time."""
@@ -80,25 +80,17 @@ class Clocks:
         return {name: replace(clock, training=case.training) for name, clock in both.items()}
 
 
-def predict_compiled(model: nn.Module, case: Case, *, device: torch.device) -> list[Way]:
-    cost = traced(model, case, device, None)
-    num_px = case.batch * case.side_px**2
-    ways = []
-    for name, each in try_compiled(model, case, cost.facts, device).items():
-        parts = _parts(StepCost(each.facts(cost.facts, num_px)), NOTHING)
-        share = each.time_share
-        ways.append(Way(name, {"compile": each.setting}, parts, cost.facts.ops, time_share=share))
-    return ways
-
-
 def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device) -> list[Way]:
     """Predict a case as it is, with tensors made again, with blocks run again, and on a GPU with tensors moved."""
     fuse = fuse_of(model, case, device)
     cost = traced(model, case, device, fuse)
     if not case.training:
-        return [Way("predict", {}, _parts(cost, NOTHING), cost.facts.ops)]
+        return [Way("predict", {}, parts_of(cost, NOTHING), cost.facts.ops)]
     base = {"fuse": fuse}
-    ways = [Way("plain", base, _parts(cost, NOTHING), cost.facts.ops), _mixed("recompute", cost, clock, base)]
+    ways = [
+        Way("plain", base, parts_of(cost, NOTHING), cost.facts.ops),
+        _mixed("recompute", cost, clock, base),
+    ]
     sets = list_blocks(cost, clock.op_s)
     if sets:
         blocks = min(sets, key=lambda each: cost.peak_bytes(each.changed))
@@ -107,7 +99,7 @@ def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device)
         rerun = traced(model, case, device, fuse, blocks.paths)
         kept = sum(f"{each.key[0]}.".startswith(inside) for each in cost.facts.saved)
         settings = {**base, "recompute": Recompute(blocks=blocks.paths)}
-        parts, num_calls = _parts(rerun, NOTHING), CHECKPOINTED_CALLS * kept
+        parts, num_calls = parts_of(rerun, NOTHING), CHECKPOINTED_CALLS * kept
         ways.append(Way("blocks", settings, parts, rerun.facts.ops, num_calls=num_calls))
     if device.type == "cuda":
         ways.append(_mixed("swap", cost, clock, base, Link.of(clock.rates)))
@@ -126,7 +118,7 @@ def _mixed(
     return Way(
         name,
         {**settings, "recompute": found.as_recompute(), "swap": found.swap},
-        _parts(cost, found.changed),
+        parts_of(cost, found.changed),
         cost.facts.ops,
         again=tuple(op for recipe in found.recipes for op in recipe.ops),
         by_recipes=True,
@@ -164,7 +156,7 @@ def traced(
     )
 
 
-def _parts(cost: StepCost, changed: Changed) -> Parts:
+def parts_of(cost: StepCost, changed: Changed) -> Parts:
     live_bytes = cost.live_bytes(changed)
     at = max(range(len(live_bytes)), key=live_bytes.__getitem__)
     resident_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)

@@ -27,6 +27,8 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 # are told, too.
 torch.set_num_threads(1)
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# On some processors with AMX a transposed convolution of bfloat16 dies of an illegal instruction (torch 2.15, oneDNN).
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # A process that compiles beside this one takes longer to start than to compile.
 if not torch.cuda.is_available():
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"

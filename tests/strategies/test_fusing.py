@@ -521,8 +521,8 @@ def test_the_bias_of_what_comes_up_is_left_to_the_join() -> None:
         with fused_layers(fused, replace(fuse, shifts=shifts))():
             twin = copy.deepcopy(fused)  # made meanwhile: its joins have to do with its own layers
             ours, theirs = _step(fused, images), _step(twin, images)
-        assert _far(ours, plain) < 1e-5
-        assert _far(theirs, plain) < 1e-5
+        assert _far(ours, plain) < 3e-5  # float32, in another order on each kind of processor
+        assert _far(theirs, plain) < 3e-5
     facts = trace_step(
         model, tuple(images.shape), loss=_loss, device="cuda", around=lambda twin: fused_layers(twin, fuse)()
     )

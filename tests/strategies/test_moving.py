@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from tests.strategies.small import SHAPE, make_batch, op_s, terms
 from torch import Tensor, UntypedStorage, nn
 
+from outsize.data.batch import Batch
 from outsize.errors import ModelError
 from outsize.measure.memory import LiveBytes
 from outsize.measure.step import trace_step
@@ -435,4 +436,29 @@ def test_a_recording_begins_and_ends_with_all_copies_done_and_replays_are_counte
     assert (counted.num_out, counted.out_bytes) == (3 * once.num_out, 3 * once.out_bytes)
     assert (counted.num_in, counted.in_bytes) == (3 * once.num_in, 3 * once.in_bytes)
     step()  # and it goes on without
+    shuttle.close()
+
+
+def test_what_runs_uncounted_may_be_of_any_size() -> None:
+    model = _unet()
+    plan = _plan(_mixed(model, 0.5, recompute=True))
+    forward = saving(model, plan.recompute, plan.swap, print)
+    shuttle = forward.shuttle
+    assert shuttle is not None
+
+    def step(batch: Batch) -> None:
+        with forward():
+            loss = terms(model, batch)["loss"]
+        loss.backward()
+
+    with shuttle.uncounted():
+        step(make_batch().each(lambda tensor: tensor[..., :16, :16].contiguous()))
+    nothing = shuttle.counters()
+    step(make_batch())
+    once = shuttle.counters()
+    assert nothing is not None
+    assert once is not None
+    assert (nothing.num_forwards, nothing.num_changed, nothing.num_out, nothing.num_in) == (0, 0, 0, 0)
+    assert (once.num_forwards, once.num_changed) == (1, 0)
+    assert once.num_out == once.num_in > 0
     shuttle.close()

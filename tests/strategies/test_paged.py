@@ -115,8 +115,9 @@ class Driver:
         self.next = 1
 
     def cuMemAddressReserve(self, address: Any, size: Any, *_: Any) -> int:
-        address._obj.value = 1 << 40
-        self.ranges[1 << 40] = size.value
+        first = next(first for first in (1 << 40, 1 << 41) if first not in self.ranges)  # as drivers do
+        address._obj.value = first
+        self.ranges[first] = size.value
         return 0
 
     def cuMemAddressFree(self, address: Any, size: Any) -> int:
@@ -156,6 +157,7 @@ class Card:
 
     def __init__(self) -> None:
         self.share, self.reserved_bytes = 0.5, 0
+        self.segments: list[dict[str, int]] = []
 
     def set_share(self, share: float, _: object) -> None:
         self.share = share
@@ -169,6 +171,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 64 * MIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: card.reserved_bytes)
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: card.segments)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: card.share)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", card.set_share)
     return card
@@ -180,6 +183,7 @@ def driver(card: Card, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     monkeypatch.setattr(pages, "driver", lambda: driver)
     yield driver
     gc.collect()
+    pages._give_back_closed()
     assert (driver.memory, driver.behind, driver.ranges) == ({}, {}, {})  # all of it was given back
 
 
@@ -200,6 +204,25 @@ def test_a_small_piece_stands_in_for_all_and_then_pages_lie_where_they_were_aske
     assert driver.open == {(0, 2 * PAGE_BYTES), (5 * PAGE_BYTES, 2 * PAGE_BYTES)}
     found.close()
     found.close()
+
+
+def test_addresses_that_torch_still_knows_are_not_handed_out_again(driver: Driver, card: Card) -> None:
+    def opened() -> Pages:
+        return Pages(torch.device("cuda"), 64 * MIB, 64 * MIB)
+
+    first = opened()
+    card.segments = [{"address": first.address + 6 * MIB}]  # a model keeps a tensor
+    kept = first.address
+    first.close()
+    assert driver.memory == {}  # at once
+    second = opened()
+    assert second.address != kept
+    second.close()
+    card.segments = []
+    third = opened()
+    assert third.address == kept
+    assert driver.ranges.keys() == {kept}
+    third.close()
 
 
 def test_what_fails_half_way_is_given_back(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

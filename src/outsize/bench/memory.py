@@ -190,9 +190,14 @@ def _run_rounds(
             for entry in (*entries[first:], *entries[:first]):
                 if entry.name not in slow or number % _EVERY == 0:
                     _take_turn(subject, entry, number)
-                bar.advance(way=entry.label)
+                bar.advance(1, **_told(entry, number))
             if number + 1 == _EVERY // 2 and plain is not None:
                 slow = {each.name for each in entries if _is_slow(each, plain)}
+
+
+def _told(entry: Entry, number: int) -> dict[str, object]:
+    turn = entry.turns.get(number)
+    return {"way": entry.label} if turn is None else {"way": entry.label, "ms": round(turn.ms, 2)}
 
 
 def _is_slow(entry: Entry, plain: Entry) -> bool:

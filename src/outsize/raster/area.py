@@ -71,10 +71,12 @@ def measure_pixels(georef: GeoRef, height: int, width: int) -> PixelArea:
 
 def pixel_sides_m(georef: GeoRef, height: int, width: int) -> tuple[float, float] | None:
     """Return the sides of a map's middle pixel on Earth, downward and along a row; None where it has no place there."""
+    if not georef.crs_wkt:
+        return None
     import pyproj
 
-    crs = pyproj.CRS.from_wkt(georef.crs_wkt) if georef.crs_wkt else None
-    if crs is None or crs.geodetic_crs is None or crs.ellipsoid is None:
+    crs = pyproj.CRS.from_wkt(georef.crs_wkt)
+    if crs.geodetic_crs is None or crs.ellipsoid is None:
         return None
     half = _CELL_PX / 2
     rows = height / 2 + np.array([-half, half, 0, 0])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -36,6 +36,9 @@ _MOST = 8  # recordings in all: what changes all the time is not worth any
 
 class Beside(Protocol):
     """Copies that run beside a step, in streams of their own."""
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Count nothing of what runs inside."""
 
     def before_recording(self) -> None:
         """Let them come to their end: a recording must not wait for what it does not hold."""
@@ -154,7 +157,8 @@ class _Graphed:
         """Record a step, or say why that cannot be."""
         try:
             if self._paged and is_first:
-                _warm(self._step, self._model, batch)
+                with nullcontext() if self._beside is None else self._beside.uncounted():
+                    _warm(self._step, self._model, batch)
             return _record(self._step, self._model, batch, self._beside, paged=self._paged)
         # an operation that waits for the GPU, no memory to keep, a norm of a single value in a corner
         except (RuntimeError, ValueError) as error:

@@ -19,7 +19,7 @@ from outsize.strategies.move import Mover, Trip
 from outsize.strategies.packing import Packing, unpack
 from outsize.strategies.pinned import PinnedPool
 from outsize.strategies.schedule import Eager, Schedule
-from outsize.strategies.traffic import Counters, Sums
+from outsize.strategies.traffic import Counters, Sums, Tally
 from outsize.strategies.values import Kept, Signal, Slot, Value, send
 from outsize.units import format_bytes
 
@@ -62,6 +62,14 @@ class Shuttle:
         finally:
             trip.end_forward()
         self._look_back(moving)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Count nothing of what runs inside, which may be of any size."""
+        before = (Tally() if self._mover is None else self._mover.tally).so_far()
+        yield
+        if self._mover is not None:
+            self._mover.tally.back_to(before)
 
     def before_recording(self) -> None:
         """Let all copies end: a recording knows nothing of what began before it. No marks of time are set in it."""

@@ -22,6 +22,9 @@ _ON_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
 _READ_AND_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 NO_MEMORY = "the GPU has no memory left"
+# Ranges that were closed, with their bytes. The driver would hand out the same addresses again, and torch, which may
+# know a tensor there still (a model keeps one), would take the next one there for it.
+_closed: list[tuple[int, int]] = []
 
 
 class _Location(ctypes.Structure):
@@ -58,6 +61,7 @@ class Pages:
         self._handles: list[int] = []
         self._mapped: list[tuple[int, int]] = []  # address and bytes
         torch.cuda.synchronize(device)  # and the driver knows whom it works for
+        _give_back_closed()
         address = ctypes.c_uint64()
         sizes = _size(self.size_bytes), _size(0)
         _call("cuMemAddressReserve", ctypes.byref(address), *sizes, _place(0), _size(0))
@@ -79,11 +83,11 @@ class Pages:
             self._open(run[0] * PAGE_BYTES, len(run) * PAGE_BYTES)
 
     def close(self) -> None:
-        """Give memory and addresses back; nothing may use them any more."""
+        """Give the memory back, which nothing may use any more, and the addresses when torch has forgotten them."""
         if self.address:
             torch.cuda.synchronize(self._device)
             self._forget()
-            _call("cuMemAddressFree", _place(self.address), _size(self.size_bytes), fails=False)
+            _closed.append((self.address, self.size_bytes))
             self.address = 0
 
     def _stand_in(self) -> None:
@@ -122,6 +126,18 @@ class Pages:
     def _location(self) -> _Location:
         index = torch.cuda.current_device() if self._device.index is None else self._device.index
         return _Location(_ON_DEVICE, index)
+
+
+def _give_back_closed() -> None:
+    """Give closed ranges back in which torch knows nothing any more."""
+    if not _closed:
+        return
+    torch.cuda.empty_cache()  # it forgets what no tensor uses
+    known = [each["address"] for each in torch.cuda.memory_snapshot()]
+    for first, size_bytes in list(_closed):
+        if not any(first <= address < first + size_bytes for address in known):
+            _call("cuMemAddressFree", _place(first), _size(size_bytes), fails=False)
+            _closed.remove((first, size_bytes))
 
 
 def _runs(pages: Sequence[int]) -> Iterator[list[int]]:

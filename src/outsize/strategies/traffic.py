@@ -80,9 +80,11 @@ class Meter:
 
 @dataclass(frozen=True)
 class Sums:
-    """Forwards, copies of each way and their bytes."""
+    """Forwards, copies of each way and their bytes, and what was otherwise than planned."""
 
     num_forwards: int
+    num_unmet: int
+    num_changed: int
     num: dict[Way, int]
     num_bytes: dict[Way, int]
 
@@ -112,23 +114,28 @@ class Tally:
 
     def so_far(self) -> Sums:
         """Return what was counted."""
-        return Sums(self.num_forwards, dict(self._num), dict(self._bytes))
+        others = self.num_forwards, self.num_unmet, self.num_changed
+        return Sums(*others, dict(self._num), dict(self._bytes))
 
     def back_to(self, before: Sums) -> Sums:
         """Count as before, and return what had come on top: what is recorded does not happen."""
-        num = {way: self._num[way] - before.num[way] for way in self._num}
-        num_bytes = {way: self._bytes[way] - before.num_bytes[way] for way in self._bytes}
-        more = Sums(self.num_forwards - before.num_forwards, num, num_bytes)
-        self.num_forwards, self._num, self._bytes = (
-            before.num_forwards,
-            dict(before.num),
-            dict(before.num_bytes),
+        more = Sums(
+            self.num_forwards - before.num_forwards,
+            self.num_unmet - before.num_unmet,
+            self.num_changed - before.num_changed,
+            {way: self._num[way] - before.num[way] for way in self._num},
+            {way: self._bytes[way] - before.num_bytes[way] for way in self._bytes},
         )
+        self.num_forwards, self.num_unmet = before.num_forwards, before.num_unmet
+        self.num_changed = before.num_changed
+        self._num, self._bytes = dict(before.num), dict(before.num_bytes)
         return more
 
     def again(self, more: Sums) -> None:
         """Count what was recorded, and happens now."""
         self.num_forwards += more.num_forwards
+        self.num_unmet += more.num_unmet
+        self.num_changed += more.num_changed
         for way in self._num:
             self._num[way] += more.num[way]
             self._bytes[way] += more.num_bytes[way]
