@@ -3,7 +3,7 @@
     python benchmarks/plan_error.py [--device cuda] [--quick] [--out FOLDER/NAME] [--seconds 300] [--cap-gib 64]
     python benchmarks/plan_error.py --only eager --join FILE.json    # in parts, with the rows of an earlier run
     python benchmarks/plan_error.py --only compiled --networks unet --precisions bf16    # in smaller parts
-    python benchmarks/plan_error.py --only halved    # compiled, with half of what the compiler would keep
+    python benchmarks/plan_error.py --only halved --at-once 8    # compiled, with half of what it would keep
     python benchmarks/plan_error.py --foretell FILE    # anywhere: predictions need no GPU
     python benchmarks/plan_error.py --foretold FILE    # on the GPU: measures what was predicted
 
@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plan_error_compiled import OfOneStep
+from plan_error_compiled import OfOneStep, fill_cache
 from plan_error_measured import (
     BANDS,
     CLASSES,
@@ -140,9 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     start_s = time.perf_counter()
     end_s = start_s + options.seconds
     models: dict[str, nn.Module] = {}
-    foretold = None if options.foretold is None else pickle.loads(options.foretold.read_bytes())  # our own
     for kind in _kinds(options, device):
-        tried = OfOneStep(kind, clocks.catalogue) if kind in ("compiled", "halved") else None
+        foretell = _foreteller(kind, options, clocks)
         listed = cases(
             device.type, quick=options.quick, names=options.networks, precisions=options.precisions
         )
@@ -151,12 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         ):
             if network.name not in models:
                 models[network.name] = build(network)
-            chosen = [each for each in group if each.training or tried is None]
-            foretell: Callable[..., list[Way]] = partial(predict, clock=clocks.catalogue)
-            if tried is not None:
-                foretell = tried.predict
-            elif foretold is not None:
-                foretell = partial(_recalled, foretold)
+            chosen = [each for each in group if each.training or kind == "eager"]
             for row in _rows(models[network.name], chosen, foretell, clocks, device, end_s):
                 rows.append(row)
                 print(line(row), flush=True)
@@ -166,6 +160,19 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         write(DOCS, rows, about, with_json=False)
     print("\n".join(summary(rows)))
     return rows
+
+
+def _foreteller(kind: str, options: argparse.Namespace, clocks: Clocks) -> Callable[..., list[Way]]:
+    """Return what predicts the ways of a case."""
+    if kind == "eager":
+        if options.foretold is None:
+            return partial(predict, clock=clocks.catalogue)
+        return partial(_recalled, pickle.loads(options.foretold.read_bytes()))  # our own
+    if options.at_once:
+        networks = options.networks or [each.name for each in NETWORKS]
+        share_s = options.seconds / 2
+        fill_cache(kind, networks, options.precisions, at_once=options.at_once, seconds=share_s)
+    return OfOneStep(kind, clocks.catalogue).predict
 
 
 def _kinds(options: argparse.Namespace, device: torch.device) -> list[str]:
@@ -201,6 +208,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", default=["bf16", "fp32"], choices=("bf16", "fp32"))
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="rows of earlier runs, as JSON")
     parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--at-once", type=int, default=0, help="processes that compile beforehand, for speed")
     parser.add_argument("--cap-gib", type=float, default=64.0)
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--foretell", type=Path, default=None, help="predict only, and write it here")

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from itertools import product
+from pathlib import Path
 
 import torch
 from plan_error_measured import Case, make_ready, step_seconds
@@ -20,16 +27,40 @@ from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt
 
 NUM_STEPS = 8
-Kind = Literal["compiled", "halved"]
-BUDGETS: dict[Kind, float | None] = {"compiled": None, "halved": 0.5}
-NAMES: dict[Kind, str] = {"compiled": "compiled", "halved": "compiled, half"}
+BUDGETS: dict[str, float | None] = {"compiled": None, "halved": 0.5}
+NAMES: dict[str, str] = {"compiled": "compiled", "halved": "compiled, half"}
+
+
+def fill_cache(
+    kind: str, networks: Iterable[str], precisions: Iterable[str], *, at_once: int, seconds: float
+) -> None:
+    """Run all rows in several processes at once first: what they compile is in the compiler's cache then.
+
+    What they measure beside one another is worth nothing, and is thrown away.
+    """
+    threads = str(max(1, len(os.sched_getaffinity(0)) // at_once))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as several:
+
+        def run(number: int, network: str, precision: str) -> None:
+            which = ["--only", kind, "--networks", network, "--precisions", precision]
+            where = ["--out", str(Path(folder, str(number))), "--seconds", str(seconds)]
+            subprocess.run(
+                [sys.executable, str(Path(__file__).with_name("plan_error.py")), *which, *where],
+                env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": threads},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
+
+        for number, (network, precision) in enumerate(product(networks, precisions)):
+            several.submit(run, number, network, precision)
 
 
 @dataclass
 class OfOneStep:
     """Predicts by half the batch of the first size that it is asked for: blocks are compiled once for all sizes."""
 
-    kind: Kind
+    kind: str  # of BUDGETS
     clock: Clock
     _tried: dict[tuple[str, bool], tuple[Compiled, Learnt]] = field(default_factory=dict)
 
