@@ -25,11 +25,11 @@ from plan_error_predicted import fuse_of, traced
 from torch.profiler import ProfilerActivity, profile
 
 from outsize.measure.bandwidth import recall_or_measure
+from outsize.plan.choice import Choice
 from outsize.plan.cost import StepCost
 from outsize.plan.machines import find_machine
-from outsize.plan.mix import schedule
 from outsize.plan.plan import Swap
-from outsize.plan.swap import find_points
+from outsize.plan.search import Search
 from outsize.plan.timeline import Link, Timeline
 from outsize.plan.times import Clock
 from outsize.strategies.traffic import Meter
@@ -97,24 +97,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def plan_moves(cost: StepCost, clock: Clock, link: Link, num_bytes: float) -> tuple[Swap, Timeline]:
     """Return the moves of what is saved first, within the least memory that is predicted to cost little."""
-    storages: list[int] = []
-    left_bytes = num_bytes
-    for each in find_points(cost).movable:
-        if left_bytes <= 0:
-            break
-        storages.append(each.storage)
-        left_bytes -= each.size_bytes
     step_s = sum(map(clock.op_s, cost.facts.ops))
     peak_bytes = cost.peak_bytes()
     best: tuple[Swap, Timeline] | None = None
     for share in range(100):
-        found = schedule(cost, storages, clock.op_s, link, peak_bytes - share / 50 * num_bytes)
+        search = Search(cost, (), clock.op_s, link, peak_bytes - share / 50 * num_bytes)
+        found = search.timed(_saved_first(search, num_bytes))
         if found is None:
             break
-        if found[1].stall_s <= 0.03 * step_s:
-            best = found
+        if found.timeline.stall_s <= 0.03 * step_s:
+            best = found.timeline.as_swap(search.points), found.timeline
     assert best is not None, "nothing can be moved"
     return best
+
+
+def _saved_first(search: Search, num_bytes: float) -> Choice:
+    choice, left_bytes = Choice(search.ground), num_bytes
+    for each in search.points.movable:
+        if left_bytes > 0:
+            choice.take(each)
+            left_bytes -= each.size_bytes
+    return choice
 
 
 def measure(runs: dict[str, Callable[[], object]], device: torch.device) -> dict[str, dict[str, Any]]:

@@ -55,7 +55,8 @@ TESTED_THROUGH = {
     "strategies.entropy_kernels": "strategies/test_fusing.py",
     "strategies.moving": "strategies/test_moving.py",
     "strategies.across": "strategies/test_across.py",
-    "strategies.within": "strategies/test_within.py",
+    "strategies.within": "commands/test_within.py",
+    "commands.within": "commands/test_within.py",
     "commands.advice": "commands/test_plan.py",
 }
 

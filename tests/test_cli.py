@@ -46,7 +46,9 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.app, arguments)
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("train", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("train", "--help"), ("bench", "memory", "--help")]
+)
 def test_help_and_version_load_no_heavy_library(arguments: tuple[str, ...]) -> None:
     code = _HELP.format(arguments=arguments, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

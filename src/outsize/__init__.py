@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outsize.commands.within import within
     from outsize.infer.api import predict
     from outsize.models import build_model
-    from outsize.strategies.within import within
 
 __all__ = ["__version__", "build_model", "predict", "within"]
 __version__ = "0.1.0"
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "predict": "outsize.infer.api",
     "build_model": "outsize.models",
-    "within": "outsize.strategies.within",
+    "within": "outsize.commands.within",
 }
 
 

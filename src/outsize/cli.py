@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from outsize.bench import ROUNDS
 from outsize.errors import OutsizeError
 from outsize.progress import Reporter
 
@@ -270,7 +271,7 @@ def memory(
     ways: Annotated[
         str | None, typer.Option("--ways", metavar="NAMES", help="Such as checkpoint,ours; default: all.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of each way.")] = 8,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of each way.")] = ROUNDS,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:

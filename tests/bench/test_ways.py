@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from tests.bench.conftest import BLOCKS
 from torch import Tensor
 
+from outsize.bench import ways
 from outsize.bench.subject import Subject
 from outsize.bench.ways import NAMES, OURS, WAYS, choose_ways, ours
 from outsize.errors import JobError, PlanError
@@ -64,9 +67,23 @@ def test_ours_carries_out_the_plan(subject: Subject) -> None:
     assert "1 are not saved, the first in nowhere" in told[0]
 
 
+def test_everything_is_moved_through_host_memory_of_just_that_size(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = _gradients(subject, WAYS["plain"].make(subject, BLOCKS))
+    monkeypatch.setattr(ways, "_refuse_cpu", lambda *_: None)  # there is a stand-in for its streams
+    monkeypatch.setattr(ways, "_AHEAD_BYTES", 0)
+    step = WAYS["move-all"].make(subject, BLOCKS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one would say that there is no room
+        assert _near(_gradients(subject, step), plain, 0.0)
+    assert ways._saved_bytes(subject) > 100_000
+
+
 def test_what_makes_no_sense_is_refused(subject: Subject) -> None:
-    with pytest.raises(PlanError, match="needed a GPU"):
-        WAYS["save-on-cpu"].make(subject, BLOCKS)
+    for name in ("save-on-cpu", "move-all"):
+        with pytest.raises(PlanError, match="needed a GPU"):
+            WAYS[name].make(subject, BLOCKS)
     for name in ("blocks", "checkpoint"):
         with pytest.raises(PlanError, match="no blocks"):
             WAYS[name].make(subject, ())

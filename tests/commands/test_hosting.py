@@ -15,11 +15,11 @@ from tests.commands.tiny_jobs import trained
 from outsize.commands import preparing
 from outsize.commands import train as training
 from outsize.commands.hosting import host_has_room, what_moved
+from outsize.commands.planning import Plans
 from outsize.commands.train import train
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
-from outsize.plan.facts import Facts
 from outsize.plan.plan import Moved, Offload, Plan, Swap
 from outsize.progress import Reporter
 from outsize.report.page import make_page
@@ -51,9 +51,9 @@ def _moving(monkeypatch: pytest.MonkeyPatch, *sizes: tuple[str, int]) -> None:
     moved = tuple(Moved((path, 0, 0), size_bytes, None, None) for path, size_bytes in sizes)
     swap = Swap(moved, sum(each.size_bytes for each in moved))
 
-    def planned(*args: Any) -> tuple[Facts, Plan, Plan]:
-        facts, train_plan, predict_plan = make_plans(*args)
-        return facts, replace(train_plan, swap=swap), predict_plan
+    def planned(*args: Any) -> Plans:
+        plans = make_plans(*args)
+        return replace(plans, train=replace(plans.train, swap=swap))
 
     monkeypatch.setattr(preparing, "make_plans", planned)
 
@@ -101,9 +101,9 @@ def _on_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the planner leave weights on the host."""
     make_plans = preparing.make_plans
 
-    def planned(*args: Any) -> tuple[Facts, Plan, Plan]:
-        facts, train_plan, predict_plan = make_plans(*args)
-        return facts, replace(train_plan, offload=Offload(("encoder.0", "decoder.1"))), predict_plan
+    def planned(*args: Any) -> Plans:
+        plans = make_plans(*args)
+        return replace(plans, train=replace(plans.train, offload=Offload(("encoder.0", "decoder.1"))))
 
     monkeypatch.setattr(preparing, "make_plans", planned)
 

@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from outsize.cli import app
+from outsize.commands.advice import cuts_of
 from outsize.commands.plan import plan
+from outsize.commands.planning import situation_here, situation_named
+from outsize.commands.preparing import plan_job
 from outsize.errors import JobError, PlanError
+from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 
@@ -55,6 +60,20 @@ def test_a_scene_in_several_tiles_comes_with_the_ways_to_cut_it(job_path: Path) 
     (cuts,) = events(str(job_path), "--device", "cpu")["cuts"]
     assert cuts["purpose"] == "prediction"
     assert "<- taken" in str(cuts["text"])
+
+
+@pytest.mark.parametrize("gpu", [None, "v100-16"])
+def test_the_table_of_cuts_counts_what_the_plan_counts(job_path: Path, gpu: str | None) -> None:
+    tight = ["limits.tile_px=16"] if gpu is None else ["limits.gpu_memory=3MiB", "train.tile_px=32"]
+    job = load_job(job_path, tight)
+    named = situation_named(gpu, 1, "fp32") if gpu else situation_here(torch.device("cpu"), "fp32")
+    planned = plan_job(job, named, QUIET)
+    (_, cuts, _, core_px), *_ = cuts_of(job, planned)
+    taken = next(cut for cut in cuts if cut.tiling.core_px == core_px)
+    predict, window_px = planned.predict_plan, taken.window_px[0] * taken.window_px[1]
+    others_bytes = (predict.batch - 1) * planned.facts.window.predict_bytes_per_px * window_px
+    assert planned.resident_bytes > 0  # the optimizer's state
+    assert taken.peak_bytes == pytest.approx(predict.peak_bytes - others_bytes, abs=2)
 
 
 def test_a_step_waits_in_host_memory_where_it_does_not_fit_a_gpu(job_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from outsize import strategies
 from outsize.commands import graph_trial, recording
 from outsize.commands.graph_trial import Recorded, Trial, cannot_be, tried, try_aside
 from outsize.commands.planning import situation_named
@@ -112,6 +114,33 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     answers += [cannot_be("why")] * 2  # what is broken is tried anew
     assert not any(plan(model).graph for model in models)
     assert answers == []
+
+
+def test_what_was_found_is_forgotten_with_the_code_of_any_strategy(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
+    code = tmp_path / "strategies"
+    shutil.copytree(Path(strategies.__file__).parent, code, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(strategies, "__path__", [str(code)])
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
+    num_trials = 0
+
+    def try_it(_: Trial) -> Recorded:
+        nonlocal num_trials
+        num_trials += 1
+        return FASTER
+
+    monkeypatch.setattr(recording, "try_aside", try_it)
+    model = nn.Conv2d(3, 2, 1)
+    changed = ["move", "packing", "saved", "blocks", "before", "fusing", "norm_kernels"]
+    for number, name in enumerate(("graphed", *changed), 1):
+        path = code / f"{name}.py"
+        path.write_text(path.read_text() + "\n")
+        for _ in range(2):  # the second time nothing is tried
+            recorded_where_faster(job, model, 3, TRAIN, PREDICT, where, Reporter("quiet"))
+            assert num_trials == number, name
 
 
 @pytest.mark.parametrize("found", [FASTER, cannot_be("it keeps tensors")])

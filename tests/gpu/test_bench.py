@@ -69,7 +69,7 @@ def test_ways_are_measured_side_by_side_and_ours_under_its_cap() -> None:
         )
 
     planning = Planning(plan_for, plain_bytes=1)
-    names = ("plain", "again", "save-on-cpu", "checkpoint", "ours")
+    names = ("plain", "again", "save-on-cpu", "move-all", "checkpoint", "ours")
     found = measure_memory(
         subject, names, (0.9, 0.01), BLOCKS, planning, rounds=3, reporter=Reporter("quiet")
     )
@@ -79,7 +79,7 @@ def test_ways_are_measured_side_by_side_and_ours_under_its_cap() -> None:
     assert found["plain"]["way"] == "plain"
     assert found["plain"]["peak_bytes"] == pytest.approx(plain["peak_bytes"], rel=0.01)
     assert abs(rows["again"]["peak_bytes"] / plain["peak_bytes"] - 1) < 0.01
-    for name in ("save-on-cpu", "checkpoint", "ours-0.9"):
+    for name in ("save-on-cpu", "move-all", "checkpoint", "ours-0.9"):
         assert rows[name]["peak_bytes"] < 0.9 * plain["peak_bytes"], name
     ours = rows["ours-0.9"]
     assert ours["reserved_bytes"] <= ours["cap_bytes"]

@@ -134,6 +134,11 @@ LOCAL: dict[str, tuple[nn.Module, tuple[int, int, int, int], int]] = {
         (0, 0, 0, 0),
         1,
     ),
+    "another precision and back": (
+        Net(lambda n, x: n.c(x).double().float().to(torch.bfloat16).type_as(x), c=conv(padding=1)),
+        (1, 1, 1, 1),
+        1,
+    ),
     "two outputs": (Net(lambda n, x: {"near": x, "far": n.c(x)}, c=conv(5, padding=2)), (2, 2, 2, 2), 1),
 }
 

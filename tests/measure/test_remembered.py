@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
-from outsize.measure.remembered import key_of, recall_or_make
+from outsize.measure.remembered import code_in, key_of, recall_or_make
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,16 @@ def test_without_a_folder_or_a_finding_nothing_is_written(tmp_path: Path) -> Non
 
 def test_the_order_of_names_counts_and_their_borders() -> None:
     assert len({key_of(names) for names in (["a", "b"], ["b", "a"], ["ab"], ["a"])}) == 4
+
+
+def test_the_code_of_a_package_changes_with_each_of_its_modules(tmp_path: Path) -> None:
+    package = ModuleType("package")
+    package.__path__ = [str(tmp_path)]
+    (tmp_path / "deeper").mkdir()
+    paths = [tmp_path / name for name in ("__init__.py", "one.py", "deeper/two.py")]
+    seen = []
+    for number, changed in enumerate((*paths, *paths)):
+        changed.write_text(f"{number}")
+        seen.append(tuple(code_in(package)))
+    assert len(set(seen)) == len(seen)
+    assert tuple(code_in(package)) == seen[-1]

@@ -19,7 +19,9 @@ from outsize.errors import TraceError
 from outsize.measure.record import record
 from outsize.measure.step import likeliest, trace_step
 from outsize.models import build_model
-from outsize.plan.step import StepFacts, StepOp, Storage
+from outsize.plan.plan import Fuse
+from outsize.plan.step import BLOCK_BYTES, StepFacts, StepOp, Storage, allocated_bytes
+from outsize.strategies.fusing import fused_layers
 
 
 def _loss(model: nn.Module, images: Tensor) -> Tensor:
@@ -485,3 +487,23 @@ def test_what_a_gpu_does_about_biases_and_few_bands_is_written_down(device: str,
     assert [(op.biased_bytes, op.depth) for op in forward] == expected
     backward = [op.biased_bytes for op in facts.ops if op.kind == "convolution_backward"]
     assert backward == ([made_bytes, 0, made_bytes] if counts else [0, 0, 0])
+
+
+class _Asserting(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        torch._assert(input.shape[-1] == 224, "wrong size")  # as timm does it
+        return super().forward(input)
+
+
+def test_an_assertion_of_the_model_is_about_the_model_and_one_of_ours_is_not() -> None:
+    with pytest.raises(TraceError, match="AssertionError: wrong size"):
+        trace_step(_Asserting(3, 3, 1), (2, 3, 8, 8), loss=_sum)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False))
+    fuse = Fuse(norms=("1",))  # which needs running statistics: no planner names such a norm
+    with pytest.raises(AssertionError):
+        trace_step(model, (2, 3, 8, 8), loss=_sum, around=lambda model: fused_layers(model, fuse)())
+
+
+def test_sizes_are_rounded_up_as_a_gpu_does_it() -> None:
+    sizes = [0, 1, BLOCK_BYTES, BLOCK_BYTES + 1]
+    assert [allocated_bytes(each) for each in sizes] == [0, BLOCK_BYTES, BLOCK_BYTES, 2 * BLOCK_BYTES]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import TraceError
-from outsize.measure.opnames import canonical
+from outsize.measure.opnames import _KINDS, canonical
 from outsize.measure.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.tiles.halo import Reach, derive_halo
@@ -134,3 +134,21 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
 )
 def test_names_of_other_versions(target: str, settings: dict[str, object], kind: str) -> None:
     assert canonical(target, settings, [(1, 3, 8, 8), (3, 3, 3, 3)])[0] == kind  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", _KINDS)
+def test_every_name_of_a_kind_is_read_as_that_kind(name: str) -> None:
+    for spelling in (name, f"_{name}", f"{name}_"):
+        assert canonical(f"aten.{spelling}.default", {}, [(1, 3, 8, 8)])[0] == _KINDS[name]
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "dims"),
+    [
+        ("aten.t.default", {}, (1, 0)),
+        ("aten.transpose.int", {"dim0": 0, "dim1": -1}, (1, 0)),
+        ("aten.permute.default", {"dims": (1, 0)}, (1, 0)),
+    ],
+)
+def test_axes_that_are_reordered(target: str, settings: dict[str, object], dims: tuple[int, ...]) -> None:
+    assert canonical(target, settings, [(3, 8)]) == ("permute", {"dims": dims})  # type: ignore[arg-type]

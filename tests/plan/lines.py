@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from outsize.plan.choice import Choice
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Swap
+from outsize.plan.recompute import OpSeconds
+from outsize.plan.search import Search
 from outsize.plan.step import Saved, StepFacts, StepOp, Storage
-from outsize.plan.timeline import Link
+from outsize.plan.timeline import Link, Timeline
 
 
 def line(forward_s: Sequence[float], backward_s: Sequence[float], sizes: Sequence[int]) -> StepFacts:
@@ -94,3 +97,16 @@ def carry_out(facts: StepFacts, swap: Swap, link: Link) -> Seen:
         now_s, plain_s = now_s + op_s(op), plain_s + op_s(op)
     seen.stall_s = now_s - plain_s
     return seen
+
+
+def schedule(
+    cost: StepCost, storages: Collection[int], op_s: OpSeconds, link: Link, budget_bytes: float
+) -> tuple[Swap, Timeline] | None:
+    """Return when these storages leave and return, as the planner would have it; None: it cannot fit."""
+    search = Search(cost, (), op_s, link, budget_bytes, least_bytes=0)
+    choice = Choice(search.ground)
+    for item in search.points.movable:
+        if item.storage in storages:
+            choice.take(item)
+    timed = search.timed(choice)
+    return None if timed is None else (timed.timeline.as_swap(search.points), timed.timeline)

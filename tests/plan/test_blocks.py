@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from outsize.plan.blocks import list_blocks
+from outsize.plan.blocks import lies_in, list_blocks
 from outsize.plan.cost import StepCost
 from outsize.plan.step import StepFacts
 
@@ -79,3 +79,10 @@ def test_a_block_whose_input_is_overwritten_is_none(chain: Callable[..., StepFac
         for path in each.paths
     }
     assert not any(path.startswith("block1.layer0") or path == "block1" for path in paths)
+
+
+def test_a_module_lies_in_itself_in_those_around_it_and_in_the_model() -> None:
+    assert all(lies_in("a.b.c", path) for path in ("a.b.c", "a.b", "a", ""))
+    assert lies_in("a.b.c", "d", "a.b")
+    assert not lies_in("a.b", "a.b.c", "a.bc", "b", "a.")
+    assert not lies_in("a.b")

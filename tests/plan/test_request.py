@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from outsize.plan.facts import Facts, Machine, WindowFacts
-from outsize.plan.plan import Plan
+from outsize.plan.machines import find_machine
+from outsize.plan.paging import paged_room_bytes
+from outsize.plan.plan import Offload, Plan, Swap
 from outsize.plan.request import Work, make_request
 from outsize.tiles.halo import Halo, Reach
 
@@ -29,6 +31,26 @@ def test_the_fullest_moment_and_all_the_time_are_asked_for() -> None:
     assert found.disk_gib >= 1
     assert "--gres=gpu:2" in found.lines()[1]
     assert found.as_dict()["host_gib"] == found.host_gib
+
+
+def test_what_a_plan_keeps_in_host_memory_is_asked_for_once_for_each_gpu() -> None:
+    for num_gpus in (1, 2):
+        plain = make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=num_gpus, usable=0.8)
+        for kept in ({"swap": Swap((), 40 * GIB)}, {"offload": Offload((), 40 * GIB, GIB)}):
+            found = make_request(replace(TRAIN, **kept), PREDICT, FACTS, WORK, num_gpus=num_gpus, usable=0.8)
+            assert found.host_gib == plain.host_gib + 40 * num_gpus
+            assert found.gpu_gib == plain.gpu_gib
+
+
+def test_a_plan_that_fills_a_card_by_pages_asks_for_that_card() -> None:
+    limit_bytes = find_machine("v100-16").usable_bytes
+    full = replace(
+        TRAIN, limit_bytes=limit_bytes, peak_bytes=int(paged_room_bytes(limit_bytes)), graph=True, paged=True
+    )
+    assert make_request(full, PREDICT, FACTS, WORK, num_gpus=1, usable=0.85).gpu_gib == 16
+    # a prediction beside it leaves its share
+    more = replace(PREDICT, peak_bytes=17 * GIB)
+    assert make_request(full, more, FACTS, WORK, num_gpus=1, usable=0.85).gpu_gib == 21
 
 
 def test_without_rates_the_time_is_not_made_up() -> None:

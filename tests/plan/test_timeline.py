@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.plan.lines import carry_out, line, op_s
+from tests.plan.lines import carry_out, line, op_s, schedule
 
 from outsize.plan.cost import Changed, StepCost
 from outsize.plan.machines import find_machine
-from outsize.plan.mix import schedule
 from outsize.plan.plan import Moved
 from outsize.plan.step import StepFacts
 from outsize.plan.timeline import Link, Timeline

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.plan.lines import schedule
 from tests.strategies.small import SHAPE, make_batch, op_s, terms
 from torch import Tensor, UntypedStorage, nn
 
@@ -19,7 +20,7 @@ from outsize.measure.memory import LiveBytes
 from outsize.measure.step import trace_step
 from outsize.models import build_model
 from outsize.plan.cost import StepCost
-from outsize.plan.mix import Mix, mix, schedule
+from outsize.plan.mix import Mix, mix
 from outsize.plan.plan import Moved, Plan, Swap
 from outsize.plan.recompute import find_recipes
 from outsize.plan.step import BLOCK_BYTES
@@ -462,3 +463,19 @@ def test_what_runs_uncounted_may_be_of_any_size() -> None:
     assert (once.num_forwards, once.num_changed) == (1, 0)
     assert once.num_out == once.num_in > 0
     shuttle.close()
+
+
+def test_a_forward_without_gradients_is_no_deviation_from_the_plan() -> None:
+    model, batch, told = _unet(), make_batch(), []
+    plan = _plan(_mixed(model, 0.5, recompute=False))
+    forward = saving(model, plan.recompute, plan.swap, told.append)
+    for _ in range(2):
+        with forward():
+            terms(model, batch)["loss"].backward()
+        with torch.no_grad(), forward():
+            terms(model, batch)
+    assert forward.shuttle is not None
+    counted = forward.shuttle.counters()
+    assert counted is not None
+    assert (told, counted.num_unmet) == ([], 0)
+    forward.shuttle.close()

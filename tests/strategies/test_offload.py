@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from tests.plan.lines import schedule
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -20,7 +21,6 @@ from outsize.measure.apart import Outcome, apart
 from outsize.measure.step import trace_step
 from outsize.models import build_model
 from outsize.plan.cost import StepCost
-from outsize.plan.mix import schedule
 from outsize.plan.offload import offloaded
 from outsize.plan.plan import Offload, Plan, Recompute, Swap
 from outsize.plan.recompute import find_recipes

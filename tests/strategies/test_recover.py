@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.strategies.compose import Step, Terms
-from outsize.strategies.recover import Shortage, recovering
+from outsize.strategies.recover import Shortage, ran_out, recovering
 
 
 class _Net(nn.Module):
@@ -193,3 +193,69 @@ def test_steps_whose_memory_lies_in_pieces_go_on_by_a_tighter_one(monkeypatch: p
         ours(_OnGpu(), last=True)  # type: ignore[arg-type]
     assert runs.count("last") == 100  # nothing tighter: it goes on, and asks no more
     assert len(seen) == 3
+
+
+def test_a_tighter_step_does_not_take_gradients_away_before_they_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed, changes = [0], []
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: {"num_alloc_retries": closed[0]})
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 90)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 100)
+    model = nn.Linear(1, 1)
+
+    def step(_: Batch, *, last: bool) -> Terms:
+        closed[0] += 1
+        for each in model.parameters():
+            each.grad = torch.ones_like(each)
+        return {}
+
+    def tighten(shortage: Shortage) -> Step:
+        changes.append(shortage)
+        model.zero_grad(set_to_none=True)  # they lay in the memory of a recording, which is let go
+        return step
+
+    ours = recovering(step, model, tighten)
+    for _ in range(100):
+        ours(_OnGpu(), last=True)  # type: ignore[arg-type]
+        assert all(each.grad is not None for each in model.parameters())
+        model.zero_grad(set_to_none=True)
+    assert changes
+
+
+def test_a_step_that_failed_is_gone_before_a_tighter_one_is_made() -> None:
+    class Slab:
+        """Stands for the host memory of a step."""
+
+    model, slab = _net(), Slab()
+    alive = weakref.ref(slab)
+
+    def make(slab: Slab) -> Step:
+        def fails(batch: Batch, *, last: bool) -> Terms:
+            assert slab is not None
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has ...")
+
+        return fails
+
+    seen = []
+
+    def tighten(_: Shortage) -> Step:
+        seen.append(alive())
+        return _plain(model)
+
+    ours = recovering(make(slab), model, tighten)
+    del slab
+    ours(_batch(), last=True)
+    assert seen == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", True),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("CUDA error: an illegal memory access was encountered", False),
+    ],
+)
+def test_what_says_that_there_is_no_memory(text: str, is_one: bool) -> None:
+    assert ran_out(RuntimeError(text)) == is_one

@@ -100,3 +100,18 @@ def test_a_meter_reads_the_latest_and_keeps_none(pool: PinnedPool) -> None:
         assert found.num_out == each.num_out
     del second, each
     assert meter.read() is None
+
+
+def test_a_replay_counts_all_that_its_recording_did(pool: PinnedPool) -> None:
+    tally = Tally()
+    before = tally.so_far()
+    tally.num_forwards, tally.num_on_demand, tally.num_full, tally.full_bytes = 1, 2, 1, 512
+    for _ in range(2):
+        tally.count("in", 100, Copy(None, _at(1.0)))
+    each = tally.back_to(before)
+    assert tally.counters(pool).num_on_demand == 0
+    for _ in range(5):
+        tally.again(each)
+    found = tally.counters(pool)
+    assert (found.num_forwards, found.num_in, found.num_on_demand) == (5, 10, 10)
+    assert (found.num_full, found.full_bytes, found.late_share) == (5, 2560, 1)

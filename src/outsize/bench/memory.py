@@ -26,7 +26,6 @@ from outsize.strategies.step import Step
 from outsize.units import format_bytes
 
 BUDGETS = (0.5, 0.33, 0.25)
-ROUNDS = 8
 _SETTLING = 3  # turns of the plain ways before budgets are set by the fastest of them
 _LESS = (1.0, 0.985, 0.97, 0.94, 0.9)  # shares of a budget that plans are made for, until one does
 _SLOW, _EVERY = 2.0, 4  # other ways that take longer than so many times plain soon run in every fourth round
@@ -37,7 +36,7 @@ _TEXT = 300  # characters of torch's errors that are kept
 
 @dataclass(frozen=True)
 class Planning:
-    """How ours is planned for a limit; the same as a training is."""
+    """How ours is planned for a limit: as a training is, but for weights on the host and trials of recordings."""
 
     plan_for: Callable[[int], Plan]
     plain_bytes: int  # predicted peak of the plain step: what budgets are set by where it does not run

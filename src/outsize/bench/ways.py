@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import nn
@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from outsize.bench.subject import Subject
 from outsize.data.batch import Batch
 from outsize.errors import JobError, PlanError, explain
-from outsize.plan.plan import Compile, Plan
+from outsize.measure.record import record
+from outsize.plan.plan import Compile, Plan, Swap
 from outsize.strategies.compose import compose
 from outsize.strategies.find import find_module
 from outsize.strategies.graphed import Recordings
@@ -24,6 +25,7 @@ from outsize.strategies.traffic import Meter
 
 OURS = "ours"  # no single way: one for each budget
 WHOLE = ("",)  # the path of a model in itself
+_AHEAD_BYTES = 2**29  # that may wait on the GPU where everything is moved: for their copy, or for their use
 
 Blocks = Sequence[str]  # paths of modules, none of which lies in another
 
@@ -52,10 +54,33 @@ def _compile_blocks(subject: Subject, blocks: Blocks, share: float | None = None
 
 
 def _save_on_cpu(subject: Subject, _: Blocks) -> Step:
+    _refuse_cpu(subject, "save_on_cpu")
+    return _within(subject, lambda: save_on_cpu(pin_memory=True))
+
+
+def _move_all(subject: Subject, _: Blocks) -> Step:
+    """Move by our own streams all that is saved, without a plan: as training beyond a card's memory began."""
+    _refuse_cpu(subject, "this way")
+    plan = replace(_plan(), swap=Swap((), _saved_bytes(subject), ahead_bytes=_AHEAD_BYTES))
+    return compose(subject.model, subject.terms, plan, bf16=subject.bf16)
+
+
+def _saved_bytes(subject: Subject) -> int:
+    """Return what one plain step keeps for backward, weights and inputs apart."""
+    step = _plain(subject, ())
+    batch = subject.batch
+    given = (batch.images, batch.valid, batch.labels, *batch.maps.values())
+    facts = record(lambda: step(batch, last=True), subject.model, given=given)
+    subject.forget()
+    kept = {each.storage for each in facts.saved}
+    found = [each for each in facts.storages if each.index in kept and each.role == "activation"]
+    return sum(each.size_bytes for each in found)
+
+
+def _refuse_cpu(subject: Subject, what: str) -> None:
     if subject.device.type == "cpu":
         found, needed = "the CPU", "a GPU: on a CPU there is nowhere to move to"
-        raise PlanError(explain("save_on_cpu moves tensors to host memory", found, needed, "take a GPU"))
-    return _within(subject, lambda: save_on_cpu(pin_memory=True))
+        raise PlanError(explain(f"{what} moves tensors to host memory", found, needed, "take a GPU"))
 
 
 def _checkpoint(subject: Subject, blocks: Blocks) -> Step:
@@ -73,6 +98,7 @@ WAYS: dict[str, Way] = {
     "blocks": Way("compile by block", _compile_blocks, is_plain=True, compiles=True),
     "blocks-0.5": Way("compile by block, budget 0.5", partial(_compile_blocks, share=0.5), compiles=True),
     "save-on-cpu": Way("save_on_cpu, pinned", _save_on_cpu),
+    "move-all": Way("everything moved", _move_all),
     "checkpoint": Way("checkpoint every block", _checkpoint),
 }
 NAMES = (*WAYS, OURS)

@@ -46,7 +46,7 @@ def _predict_cuts(job: Job, planned: Planned, scene_px: tuple[int, int], core_px
     return list_cuts(
         scene_px,
         facts.halo,
-        peak_of=lambda px: window.peak_bytes(px[0] * px[1]),
+        peak_of=lambda px: planned.resident_bytes + window.peak_bytes(px[0] * px[1]),
         seconds_of=lambda px: window.seconds(px[0] * px[1]),
         budget_bytes=usable_bytes(facts.machine, job.limits),
         planned_px=core_px,

@@ -124,6 +124,7 @@ def _measure(
 def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     """Return how ours is planned: as a training of the job would be, but for another limit."""
     from outsize.bench.memory import Planning
+    from outsize.commands.planning import host_bytes
     from outsize.plan.choose import choose_train
     from outsize.plan.ways import plain
 
@@ -132,7 +133,10 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     task = replace(task, weights={})
 
     def plan_for(limit_bytes: int) -> Plan:
-        plan = choose_train(planned.facts, job.limits.model_copy(update={key: limit_bytes}), task)
+        limits = job.limits.model_copy(update={key: limit_bytes})
+        # now: other budgets may have taken of it what they move
+        room_bytes = host_bytes(limits.host_memory, planned.where)
+        plan = choose_train(planned.facts, limits, replace(task, host_bytes=room_bytes))
         # without a trial: where it cannot be recorded it runs as it is, and that is noted
         return replace(plan, graph=task.records and plan.is_recordable)
 

@@ -32,19 +32,14 @@ def host_has_room(plan: Plan, limits: LimitsSection) -> bool:
     """Say whether host memory takes what a plan of an earlier day moves there."""
     from outsize.measure.host import host_room_bytes
 
-    return _moved_bytes(plan) <= host_room_bytes(limits.host_memory)
+    return plan.hosted_bytes <= host_room_bytes(limits.host_memory)
 
 
 def room_for_pictures(plan: Plan, limits: LimitsSection) -> int:
     """Return what decoded pictures may take of host memory: half of what a plan leaves of it."""
     from outsize.measure.host import host_room_bytes
 
-    return max(0, host_room_bytes(limits.host_memory) - _moved_bytes(plan)) // 2
-
-
-def _moved_bytes(plan: Plan) -> int:
-    moved_bytes = plan.swap.pinned_bytes if plan.swap is not None else 0
-    return moved_bytes + (plan.offload.host_bytes if plan.offload is not None else 0)
+    return max(0, host_room_bytes(limits.host_memory) - plan.hosted_bytes) // 2
 
 
 def what_moved(meter: Meter, reporter: Reporter) -> dict[str, Any]:

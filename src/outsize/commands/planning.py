@@ -60,6 +60,16 @@ class Situation:
         return clock if self.learnt is None else clock.taught(self.learnt)
 
 
+@dataclass(frozen=True)
+class Plans:
+    """The plans of a job, and what they were made from; resident, while it predicts, is the optimizer's state."""
+
+    facts: Facts  # with those of a plain training step
+    train: Plan
+    predict: Plan
+    resident_bytes: int
+
+
 def situation_here(device: torch.device, precision: str) -> Situation:
     """Look at the machine at hand; its rates are measured the first time."""
     from outsize.infer.ready import wants_bf16
@@ -99,7 +109,7 @@ def taught(job: Job, model: nn.Module, num_bands: int, where: Situation, reporte
 
 def make_plans(
     job: Job, model: nn.Module, num_bands: int, facts: Facts, scene_px: tuple[int, int], where: Situation
-) -> tuple[Facts, Plan, Plan]:
+) -> Plans:
     """Plan training and prediction; prediction runs beside the optimizer's state, for validation needs it too."""
     from outsize.plan.choose import choose_predict, choose_train
     from outsize.plan.cost import summary
@@ -111,11 +121,12 @@ def make_plans(
     plan = _told_of_padding(choose_train(known, job.limits, task), job, facts)
     if plan.offload is None:
         states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
-        besides_bytes = sum(each.size_bytes for each in states)
+        resident_bytes = sum(each.size_bytes for each in states)
     else:  # neither the optimizer is there, nor are the weights that are counted
-        besides_bytes = plan.offload.device_bytes - sum(task.weights.values())
+        resident_bytes = plan.offload.device_bytes - sum(task.weights.values())
     limits = limits_for(job.task, job.limits)
-    return known, plan, choose_predict(known, limits, scene_px, resident_bytes=besides_bytes)
+    predict = choose_predict(known, limits, scene_px, resident_bytes=resident_bytes)
+    return Plans(known, plan, predict, resident_bytes)
 
 
 def _told_of_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
@@ -164,7 +175,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
         # on a CPU all memory is the host's
         link=Link.of(where.rates, where.num_gpus) if where.kind == "cuda" else None,
-        host_bytes=_host_bytes(job.limits.host_memory, where),
+        host_bytes=host_bytes(job.limits.host_memory, where),
         weights=weights_of(model) if where.kind == "cuda" and where.num_gpus == 1 else {},
         records=may_record(job, where),
         pages=may_record(job, where) and _may_page(where),
@@ -186,7 +197,7 @@ def _may_page(where: Situation) -> bool:
     return where.pages and why_not() is None
 
 
-def _host_bytes(limit_bytes: int | None, where: Situation) -> float:
+def host_bytes(limit_bytes: int | None, where: Situation) -> float:
     """Return what one GPU may lock of its host's memory; of a machine that is not here, what the catalogue knows."""
     if where.device is not None:
         from outsize.measure.host import host_room_bytes

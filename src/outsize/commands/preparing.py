@@ -40,6 +40,7 @@ class Planned:
     model: nn.Module
     train_plan: Plan
     predict_plan: Plan
+    resident_bytes: int  # besides the weights, where it predicts between epochs
     facts: Facts
     init: Init | None
 
@@ -95,14 +96,24 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool =
     for scene in (*splits.train, *splits.val):
         band_order(bands, scene.image)  # refuses other bands
     largest_px = max(image.height for image in images), max(image.width for image in images)
-    known, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
-    tried = paged_as_tried(job, model, len(bands), train_plan, where, reporter)
+    plans = make_plans(job, model, len(bands), facts, largest_px, where)
+    tried = paged_as_tried(job, model, len(bands), plans.train, where, reporter)
     if isinstance(tried, Rejected):
         where = replace(where, pages=False)
-        known, train_plan, predict_plan = make_plans(job, model, len(bands), facts, largest_px, where)
-        tried = replace(train_plan, rejected=(*train_plan.rejected, tried))
-    train_plan = recorded_where_faster(job, model, len(bands), tried, predict_plan, where, reporter)
-    return Planned(where, splits, tuple(bands), model, train_plan, predict_plan, known, init)
+        plans = make_plans(job, model, len(bands), facts, largest_px, where)
+        tried = replace(plans.train, rejected=(*plans.train.rejected, tried))
+    train_plan = recorded_where_faster(job, model, len(bands), tried, plans.predict, where, reporter)
+    return Planned(
+        where=where,
+        splits=splits,
+        bands=tuple(bands),
+        model=model,
+        train_plan=train_plan,
+        predict_plan=plans.predict,
+        resident_bytes=plans.resident_bytes,
+        facts=plans.facts,
+        init=init,
+    )
 
 
 def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:

@@ -91,17 +91,23 @@ def _recall_or_try(
     job: Job, model: nn.Module, num_bands: int, plan: Plan, where: Situation, reporter: Reporter
 ) -> Recorded:
     """Return what was seen before of the same step on the same device, or try it now."""
+    from outsize import strategies
     from outsize.measure.profiled import name_of
-    from outsize.measure.remembered import cache_folder, code_of, fingerprint, key_of, recall_or_make
-    from outsize.strategies import addresses, apart, graphed, moving, paged, pages, sharing
+    from outsize.measure.remembered import (
+        cache_folder,
+        code_in,
+        code_of,
+        fingerprint,
+        key_of,
+        recall_or_make,
+    )
 
     section, device = job.train, where.device
     assert device is not None
     names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
-    names += code_of(graph_trial, graphed, moving)
+    names += [*code_of(graph_trial), *code_in(strategies)]
     names += [str(plan.recompute), str(plan.swap), str(plan.limit_bytes) if plan.is_tight else ""]
-    names += [str(plan.paged), *code_of(addresses, apart, paged, pages, sharing)]
-    names += [str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
+    names += [str(plan.paged), str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
     # the host's speed decides
     names += [platform.node(), str(os.cpu_count()), str(os.environ.get("PYTORCH_ALLOC_CONF"))]
 

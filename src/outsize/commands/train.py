@@ -168,11 +168,13 @@ def _phases(names: Sequence[str]) -> str:
 @contextmanager
 def _shortage_told() -> Iterator[None]:
     """Say in one line that memory ran out in the optimizer or in validation; steps help themselves."""
-    import torch
+    from outsize.strategies.recover import ran_out
 
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
         found, need = (
             str(error).partition(". ")[0],
             "memory for the optimizer and for validation besides steps",

@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from outsize.plan.compiled import CompiledSaved
-from outsize.plan.step import BLOCK_BYTES
+from outsize.plan.step import allocated_bytes
 
 
 def compiled_saved_bytes(
@@ -81,7 +81,7 @@ class _Kept:
             if id(storage) in seen:
                 continue
             seen.add(id(storage))
-            size_bytes = -(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES
+            size_bytes = allocated_bytes(storage.nbytes())
             if _without_ones(tensor) in self._shapes:
                 self.fixed_bytes += size_bytes
             else:

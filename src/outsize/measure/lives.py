@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outsize.plan.step import BLOCK_BYTES, Role, Saved, StepFacts, StepOp, Storage
+from outsize.plan.step import Role, Saved, StepFacts, StepOp, Storage, allocated_bytes
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Log:
             self.lives[found].role = role
             return found
         storage, index = tensor.untyped_storage(), len(self.lives)
-        self.lives.append(_Life(-(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES, born, role))
+        self.lives.append(_Life(allocated_bytes(storage.nbytes()), born, role))
         self._follow(storage, index, is_twin=False)
         return index
 

@@ -25,6 +25,7 @@ _SAME_KIND = {
     ),
 }
 _KINDS = {name: kind for kind, names in _SAME_KIND.items() for name in names}
+_REORDERS = ("permute", "t", "transpose")
 
 
 def canonical(target: str, settings: Settings, shapes: Shapes) -> tuple[str, Settings]:
@@ -33,6 +34,8 @@ def canonical(target: str, settings: Settings, shapes: Shapes) -> tuple[str, Set
     if namespace != "aten":
         return target, settings
     name = rest.split(".")[0].strip("_")
+    if name in _REORDERS:
+        return _permute(name, settings, shapes)
     for start, rewrite in _REWRITES:
         if name.startswith(start):
             return rewrite(name, settings, shapes)
@@ -108,10 +111,6 @@ def _batch_norm(name: str, settings: Settings, _shapes: Shapes) -> tuple[str, Se
     return "batch_norm", {"training": not fixed}
 
 
-def _t(name: str, settings: Settings, shapes: Shapes) -> tuple[str, Settings]:
-    return _permute(name, settings, shapes) if name in ("t", "transpose") else (name, settings)
-
-
 def _each(value: Setting, like: tuple[Setting, ...]) -> tuple[int, ...]:
     values = value if isinstance(value, tuple) else (value,)
     numbers = tuple(int(each) for each in values)  # type: ignore[arg-type]
@@ -123,7 +122,6 @@ _REWRITES: tuple[tuple[str, Callable[[str, Settings, Shapes], tuple[str, Setting
     ("max_pool", _pool),
     ("avg_pool", _pool),
     ("upsample_", _upsample),
-    ("permute", _permute),
     ("pad", _pad),
     ("constant_pad", _pad),
     ("reflection_pad", _pad),
@@ -132,5 +130,4 @@ _REWRITES: tuple[tuple[str, Callable[[str, Settings, Shapes], tuple[str, Setting
     ("native_batch_norm", _batch_norm),
     ("cudnn_batch_norm", _batch_norm),
     ("miopen_batch_norm", _batch_norm),
-    ("t", _t),
 )

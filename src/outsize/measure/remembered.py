@@ -49,7 +49,13 @@ def key_of(names: Iterable[str]) -> str:
 def code_of(*modules: ModuleType) -> list[str]:
     """Return what changes with the code of modules: what they found out before may be wrong."""
     paths = [Path(each.__file__) for each in modules if each.__file__ is not None]
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    return [_hash_of(path) for path in paths]
+
+
+def code_in(package: ModuleType) -> list[str]:
+    """Return what changes with the code of any module of a package, whether it was imported or not."""
+    paths = [path for folder in package.__path__ for path in sorted(Path(folder).rglob("*.py"))]
+    return [f"{path.name} {_hash_of(path)}" for path in paths]
 
 
 def cache_folder() -> Path | None:
@@ -89,6 +95,10 @@ def driver(device: torch.device) -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").partition("\n")[0].strip()
     return f"CUDA {torch.version.cuda}"
+
+
+def _hash_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _write(path: Path, tree: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from traceback import walk_tb
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from outsize.errors import OutsizeError, TraceError, explain
 from outsize.measure.ghost import AnyNumber, as_on_cuda, ghost_of
 from outsize.measure.record import record, state_of
-from outsize.plan.step import BLOCK_BYTES, StepFacts
+from outsize.plan.step import StepFacts, allocated_bytes
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -62,7 +63,9 @@ def trace_step(
                 return record(run, ghost, optimizer=made, given=(images,), training=training, on_cuda=on_cuda)
     except OutsizeError as error:  # of the model: it says better what is wrong
         raise TraceError(str(error)) from error
-    except Exception as error:
+    except Exception as error:  # a model may raise anything; timm and torch assert shapes, say
+        if _is_our_mistake(error):
+            raise
         raise TraceError(_why(model, batch_shape, error)) from error
 
 
@@ -71,8 +74,7 @@ def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         made = _optimizer(ghost_of(model, mode), optimizer, foreach=False)
-        sizes = [tensor.untyped_storage().nbytes() for tensor in state_of(made)]
-    return sum(-(-size // BLOCK_BYTES) * BLOCK_BYTES for size in sizes)
+        return sum(allocated_bytes(tensor.untyped_storage().nbytes()) for tensor in state_of(made))
 
 
 def _batch(model: nn.Module, shape: tuple[int, ...], *, channels_last: bool) -> Tensor:
@@ -113,6 +115,13 @@ def _train(model: nn.Module, images: Tensor, loss: Loss, optimizer: Optimizer | 
     if optimizer is not None:
         with AnyNumber():
             optimizer.step()
+
+
+def _is_our_mistake(error: Exception) -> bool:
+    """Say whether an assertion of this package failed, in a fused layer or a block run again: no model is to blame."""
+    innermost = [frame for frame, _ in walk_tb(error.__traceback__)][-1]
+    name = str(innermost.f_globals.get("__name__"))
+    return isinstance(error, AssertionError) and name.startswith("outsize.")
 
 
 def _why(model: nn.Module, shape: tuple[int, ...], error: Exception) -> str:

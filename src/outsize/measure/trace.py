@@ -38,7 +38,9 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
             # No decompositions: this only turns in-place operations into plain ones, and keeps the names
             # that a person knows (roll, attention) where torch's core set would show index arithmetic.
             program = program.run_decompositions({})
-        except Exception as error:
+        except (
+            Exception
+        ) as error:  # nothing of ours runs there: a model and torch may raise anything, asserts too
             raise TraceError(_why(model, inputs, error)) from error
     return _as_graph(program)
 

@@ -105,6 +105,11 @@ def _given(cost: StepCost, block_of: Callable[[str], str | None]) -> dict[str, s
     return found
 
 
+def lies_in(module: str, *paths: str) -> bool:
+    """Say whether a module is one of these or lies in one; all of them lie in the model itself, whose path is ""."""
+    return any(each in paths for each in outward(module))
+
+
 def outward(module: str) -> list[str]:
     """Return a module and all that it lies in, innermost first: "a.b" -> ["a.b", "a", ""]."""
     paths = [module]

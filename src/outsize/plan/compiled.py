@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from outsize.plan.blocks import outward
+from outsize.plan.blocks import lies_in, outward
 from outsize.plan.plan import Compile
-from outsize.plan.step import BLOCK_BYTES, StepFacts, Storage
+from outsize.plan.step import StepFacts, Storage, allocated_bytes
 
 _LARGEST_SHARE = (
     1 / 8
@@ -63,8 +63,8 @@ def blocks_to_compile(facts: StepFacts) -> tuple[str, ...]:
 
     def is_apart(path: str) -> bool:
         """Whether it is large, and mostly made of modules that can be compiled in its place."""
-        inside = [each for each in several if each.startswith(f"{path}.")]
-        covered = sum(1 for module in forward if any(_lies_in(module, each) for each in inside))
+        inside = [each for each in several if each != path and lies_in(each, path)]
+        covered = sum(1 for module in forward if lies_in(module, *inside))
         return kept_bytes[path] > _LARGEST_SHARE * kept_bytes[""] and 2 * covered > num_ops[path]
 
     whole = {path for path in several if not is_apart(path)}
@@ -97,7 +97,7 @@ def with_compiled(facts: StepFacts, saved: Mapping[str, CompiledSaved], num_px: 
         block = inner.get(storage.index)
         if block is not None:
             share = saved[block].at(num_px) / plain_bytes[block]
-            storage = replace(storage, size_bytes=_rounded(share * storage.size_bytes))  # noqa: PLW2901
+            storage = replace(storage, size_bytes=allocated_bytes(round(share * storage.size_bytes)))  # noqa: PLW2901
         storages.append(storage)
     missing = [(path, each.at(num_px)) for path, each in saved.items() if not plain_bytes[path]]
     storages += _besides(facts, missing)
@@ -133,16 +133,8 @@ def _besides(facts: StepFacts, missing: Iterable[tuple[str, int]]) -> list[Stora
     """Return storages of blocks that plain keep nothing for themselves; they stay to the end, to be safe."""
     found: list[Storage] = []
     for path, size_bytes in missing:
-        born = [op.index for op in facts.ops if not op.backward and _lies_in(op.module, path)]
+        born = [op.index for op in facts.ops if not op.backward and lies_in(op.module, path)]
         if size_bytes and born:
             index = len(facts.storages) + len(found)
-            found.append(Storage(index, _rounded(size_bytes), born[-1], len(facts.ops), "activation"))
+            found.append(Storage(index, allocated_bytes(size_bytes), born[-1], len(facts.ops), "activation"))
     return found
-
-
-def _lies_in(module: str, path: str) -> bool:
-    return module == path or module.startswith(f"{path}.")
-
-
-def _rounded(size_bytes: float) -> int:
-    return -(-round(size_bytes) // BLOCK_BYTES) * BLOCK_BYTES

@@ -11,18 +11,17 @@ looked at, until they are slower than one that is known to fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from outsize.plan.arena import held_bytes
-from outsize.plan.choice import Choice, Item
 from outsize.plan.cost import Changed, StepCost
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.recompute import OpSeconds, Recipe
 from outsize.plan.search import FEW_PRICES, PRICES, Search, Timed
 from outsize.plan.swap import LEAST_BYTES
-from outsize.plan.timeline import Link, Timeline
+from outsize.plan.timeline import Link
 
 _SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7)
 _MOST_IMPROVED, _PAINS = 6, 1.0  # of the least shares that may be fast enough, and how long each is looked at
@@ -127,21 +126,3 @@ def _without_gaps(look: Callable[..., Search], budget_bytes: float, fitting: _Fi
     for search, first in begun[-_MOST_IMPROVED:]:
         search.improved(first, _PAINS)
     return fitting.best
-
-
-def schedule(
-    cost: StepCost,
-    storages: Collection[int],
-    op_s: OpSeconds,
-    link: Link,
-    budget_bytes: float,
-    recipes: Sequence[Recipe] = (),
-) -> tuple[Swap, Timeline] | None:
-    """Return when these storages leave and return, with these recipes; None: it cannot fit."""
-    search = Search(cost, recipes, op_s, link, budget_bytes, least_bytes=0)
-    choice = Choice(search.ground)
-    items: list[Item] = [each for each in search.points.movable if each.storage in storages]
-    for item in (*items, *recipes):
-        choice.take(item)
-    timed = search.timed(choice)
-    return None if timed is None else (timed.timeline.as_swap(search.points), timed.timeline)

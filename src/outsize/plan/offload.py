@@ -10,12 +10,13 @@ Weights come right before they are used, and compute waits for them: for a singl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from outsize.plan.blocks import outward
 from outsize.plan.plan import Offload
-from outsize.plan.step import BLOCK_BYTES, StepFacts, Storage
+from outsize.plan.step import StepFacts, Storage, allocated_bytes
 from outsize.plan.timeline import Link
 
 _LARGEST_SHARE = 1 / 8  # of all weights, that one block may hold; a single module may hold more
@@ -49,7 +50,7 @@ def offloaded(
     """
     blocks = choose_blocks(weights, facts.modules)
     leaving = _leaving(facts, weights.values())
-    largest_bytes = max(_held(weights, blocks).values(), default=0)
+    largest_bytes = _largest_bytes(weights, blocks)
     state_bytes = sum(each.size_bytes for each in leaving if each.role == "optimizer" and each.born < 0)
     weight_bytes = sum(weights.values())
     pinned_bytes = sum(map(_pinned, weights.values()))
@@ -67,35 +68,34 @@ def offloaded(
 def choose_blocks(weights: Mapping[str, int], called: Collection[str]) -> tuple[str, ...]:
     """Return the outermost modules that hold few enough weights, or cannot be cut further; all of them are called."""
     known = [path for path in called if path]
-    held = {path: sum(_of(weights, path)) for path in known}
+    held = _held(weights)
+    parents = {outer for path in known for outer in outward(path)[1:]}
     most_bytes = _LARGEST_SHARE * sum(weights.values())
-    small = {
-        path
-        for path in known
-        if held[path] and (held[path] <= most_bytes or not any(_inside(each, path) for each in known))
-    }
+    small = {path for path in known if held[path] and (held[path] <= most_bytes or path not in parents)}
     return tuple(
         path for path in known if path in small and not any(each in small for each in outward(path)[1:])
     )
 
 
-def _held(weights: Mapping[str, int], blocks: Iterable[str]) -> dict[str, int]:
-    """Return the bytes of each block, and of the rest, which comes together."""
-    held = {path: sum(_of(weights, path)) for path in blocks}
-    return {**held, "": sum(weights.values()) - sum(held.values())}
+def _held(weights: Mapping[str, int]) -> Counter[str]:
+    """Return the bytes that each module holds, by its path."""
+    held: Counter[str] = Counter()
+    for name, size_bytes in weights.items():
+        for path in outward(name)[1:]:
+            held[path] += size_bytes
+    return held
 
 
-def _of(weights: Mapping[str, int], path: str) -> list[int]:
-    return [size_bytes for name, size_bytes in weights.items() if name.startswith(f"{path}.")]
-
-
-def _inside(path: str, outer: str) -> bool:
-    return path.startswith(f"{outer}.")
+def _largest_bytes(weights: Mapping[str, int], blocks: Iterable[str]) -> int:
+    """Return the most that comes at once: a block, or the rest, which comes together."""
+    held = _held(weights)
+    sizes = [held[path] for path in blocks]
+    return max((*sizes, held[""] - sum(sizes)))
 
 
 def _leaving(facts: StepFacts, sizes: Iterable[int]) -> list[Storage]:
     """Return the storages of weights that go, of their gradients and state, and of casts of them, told by size."""
-    going = {_rounded(each) for each in sizes}
+    going = {allocated_bytes(each) for each in sizes}
     found = [each for each in facts.storages if each.role in _STATES and each.size_bytes in going]
     weights = {each.index for each in found if each.role == "weight"}
     casts = {
@@ -118,13 +118,9 @@ def _without(facts: StepFacts, leaving: Iterable[Storage], coming_bytes: int) ->
     ]
     # the last index is the next one: others are looked up by it
     most = max((each.index for each in facts.storages), default=-1)
-    coming = Storage(most + 1, _rounded(coming_bytes), -1, end, "weight")
+    coming = Storage(most + 1, allocated_bytes(coming_bytes), -1, end, "weight")
     saved = tuple(each for each in facts.saved if each.storage not in gone)
     return replace(facts, ops=facts.ops[:end], storages=(*storages, coming), saved=saved)
-
-
-def _rounded(num_bytes: int) -> int:
-    return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def _pinned(num_bytes: int) -> int:

@@ -153,6 +153,12 @@ class Plan:
         """Whether it gives something up to save memory, or fills it so far that nothing else has room."""
         return self.recompute is not None or self.swap is not None or self.paged
 
+    @property
+    def hosted_bytes(self) -> int:
+        """What it keeps in host memory that else would be on the device: tensors that wait there, weights that stay."""
+        moved_bytes = 0 if self.swap is None else self.swap.pinned_bytes
+        return moved_bytes + (0 if self.offload is None else self.offload.host_bytes)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return asdict(self)
@@ -181,7 +187,7 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         fuse = Fuse(**{**{name: tuple(paths) for name, paths in fuse.items()}, "shifts": shifts})
     offload = tree.get("offload")
     if offload is not None:
-        offload = Offload(tuple(offload["blocks"]), offload["host_bytes"])
+        offload = Offload(**{**offload, "blocks": tuple(offload["blocks"])})
     rejected = tuple(Rejected(**item) for item in tree["rejected"])
     strategies = {
         "tiles": tiles,

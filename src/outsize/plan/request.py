@@ -64,23 +64,27 @@ def make_request(
     train: Plan, predict: Plan, facts: Facts, work: Work, *, num_gpus: int, usable: float
 ) -> Request:
     """Add up memory, disk and time of a training with its validations, and of the predictions after it."""
-    peak_bytes = max(train.peak_bytes, predict.peak_bytes) / usable
+    device_bytes = max(_device_bytes(plan, usable) for plan in (train, predict))
     worker_bytes = _WORKER_BYTES + 2 * work.batch_bytes
-    host_bytes: float = (
-        max(1, num_gpus) * (_PROCESS_BYTES + worker_bytes * work.num_workers) + _PICTURES_BYTES
-    )
+    process_bytes = _PROCESS_BYTES + worker_bytes * work.num_workers + train.hosted_bytes
+    host_bytes: float = max(1, num_gpus) * process_bytes + _PICTURES_BYTES
     if num_gpus == 0:
-        host_bytes += peak_bytes
+        host_bytes += device_bytes
     state_bytes = facts.train.weights_bytes if facts.train is not None else 4 * facts.window.weights_bytes
     # the sparse file and the COG made from it lie side by side for a while; checkpoints: best, last, state, and a spare
     disk_bytes = 2 * work.predicted_px * work.bytes_per_px + 4 * state_bytes
     return Request(
         gpus=num_gpus,
-        gpu_gib=math.ceil((peak_bytes + CONTEXT_BYTES) / _GIB) if num_gpus else 0,
+        gpu_gib=math.ceil((device_bytes + CONTEXT_BYTES) / _GIB) if num_gpus else 0,
         host_gib=math.ceil(host_bytes / _GIB),
         disk_gib=max(1, math.ceil(disk_bytes / _GIB)),
         hours=_hours(train, facts, work),
     )
+
+
+def _device_bytes(plan: Plan, usable: float) -> float:
+    """Return what a device must have free: memory by pages has no gaps, so such a plan fills its limit and no share."""
+    return plan.limit_bytes if plan.paged else plan.peak_bytes / usable
 
 
 def _hours(train: Plan, facts: Facts, work: Work) -> float | None:

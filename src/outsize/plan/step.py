@@ -18,6 +18,11 @@ BLOCK_BYTES = 512  # what a GPU's allocator rounds sizes up to
 Role = Literal["activation", "gradient", "weight", "optimizer", "input"]
 
 
+def allocated_bytes(num_bytes: int) -> int:
+    """Return what a GPU's allocator takes for so many bytes."""
+    return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class StepOp:
     """One operation, forward or backward; operations are listed in the order they run."""

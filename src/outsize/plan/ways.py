@@ -9,7 +9,7 @@ from typing import Any
 
 from outsize.errors import TraceError
 from outsize.plan.arena import held_bytes
-from outsize.plan.blocks import Blocks, list_blocks
+from outsize.plan.blocks import Blocks, lies_in, list_blocks
 from outsize.plan.cost import StepCost
 from outsize.plan.mix import Mix, Room, mix
 from outsize.plan.offload import offloaded
@@ -229,16 +229,14 @@ def _of(task: Task, name: str, part: Part, cost: StepCost) -> Way:
 
 
 def _of_blocks(cost: StepCost, blocks: Blocks) -> Again:
-    inside = tuple(f"{path}." for path in blocks.paths)
-    ops = [op for op in cost.facts.ops[: cost.turn] if f"{op.module}.".startswith(inside)]
+    ops = [op for op in cost.facts.ops[: cost.turn] if lies_in(op.module, *blocks.paths)]
     num_calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks) + sum(map(host_calls, ops))
     return Again(blocks.cost_s, num_calls)
 
 
 def _num_kept(cost: StepCost, blocks: Blocks) -> int:
     """Count the tensors that blocks would keep if they were not run again."""
-    inside = tuple(f"{path}." for path in blocks.paths)
-    return sum(1 for each in cost.facts.saved if f"{each.key[0]}.".startswith(inside))
+    return sum(1 for each in cost.facts.saved if lies_in(each.key[0], *blocks.paths))
 
 
 def _numbers_of_parts(batch: int) -> list[int]:

@@ -11,7 +11,6 @@ The order of sums is always the same, so two steps have the same bits.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, cast
 
 import torch
@@ -73,10 +72,14 @@ def _gradient(grad: Tensor, shape: torch.Size, scales: Scales, *, align_corners:
 def _weights_like(grad: Tensor, side: int, out: int, scale: float | None, align_corners: bool) -> Tensor:
     if is_fake(grad):
         return grad.new_empty((side, out))
+    key = side, out, scale, align_corners, grad.dtype, grad.device
+    if key in _kept:
+        return _kept[key]
+    made = _weights(*key)
     # what is made while a step is recorded is part of it, and lies in its memory
-    recorded = grad.is_cuda and torch.cuda.is_current_stream_capturing()
-    make = _weights if recorded else _kept_weights
-    return make(side, out, scale, align_corners, grad.dtype, grad.device)
+    if not (grad.is_cuda and torch.cuda.is_current_stream_capturing()):
+        _kept[key] = made
+    return made
 
 
 def _weights(
@@ -96,5 +99,5 @@ def _weights(
     return shares.reshape(side, out).to(dtype)
 
 
-# for good: a step that was recorded as a CUDA graph reads them wherever they lay
-_kept_weights = cache(_weights)
+# for good: a step that is recorded as a CUDA graph reads them wherever they lie
+_kept: dict[tuple[int, int, float | None, bool, torch.dtype, torch.device], Tensor] = {}

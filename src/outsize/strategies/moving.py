@@ -61,15 +61,18 @@ class Shuttle:
                 yield
         finally:
             trip.end_forward()
-        self._look_back(moving)
+        if torch.is_grad_enabled():  # else nothing is saved
+            self._look_back(moving)
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
         """Count nothing of what runs inside, which may be of any size."""
         before = (Tally() if self._mover is None else self._mover.tally).so_far()
-        yield
-        if self._mover is not None:
-            self._mover.tally.back_to(before)
+        try:
+            yield
+        finally:
+            if self._mover is not None:
+                self._mover.tally.back_to(before)
 
     def before_recording(self) -> None:
         """Let all copies end: a recording knows nothing of what began before it. No marks of time are set in it."""

@@ -7,6 +7,7 @@ tighter one.
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,12 @@ _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _LOOK_EVERY, _MANY = 20, 10  # steps, and gaps closed during them that are worth a tighter plan
 # errors without a class of their own: of the CPU, and of libraries that take memory besides torch
-_SAID = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+_SAID = (
+    "can't allocate memory",
+    "CUDA error: out of memory",  # of the driver: a kernel that is loaded, a graph that is made ready
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
 
 
 @dataclass(frozen=True)
@@ -50,17 +56,18 @@ def recovering(
     begin without any. `tighten` raises where nothing tighter is left. `let_go` gives back what a recording holds,
     before what is available is looked at.
     """
-    now = step
+    now: Step | None = step
     before, pieces = Before(model), _Pieces()
 
     def run(batch: Batch, *, last: bool) -> Terms:
         nonlocal now
+        # before a step: behind it there are gradients, and another one lets go of the memory that they may lie in
+        now = pieces.avoided(batch.images.device, tighten) or now
         before.take()
         while True:
+            assert now is not None, "the step before found nothing tighter"
             try:
-                terms = now(batch, last=last)
-                now = pieces.avoided(batch.images.device, tighten) or now
-                return terms
+                return now(batch, last=last)
             except RuntimeError as error:
                 wanted_bytes = _wanted_bytes(error, batch.images.device)
                 if wanted_bytes is None:
@@ -69,6 +76,8 @@ def recovering(
             # Out here, for the error holds the frames of the attempt, and they hold its tensors.
             let_go()
             before.give_back()
+            now = None  # with what it holds of host memory, which the next one may want
+            gc.collect()
             now = tighten(
                 Shortage(wanted_bytes, _available_bytes(batch.images.device, wanted_bytes), message)
             )
@@ -86,8 +95,8 @@ class _Pieces:
 
     def avoided(self, device: torch.device, tighten: Tighten) -> Step | None:
         """Return a tighter step where this one's memory lies in pieces; None: go on, if only because there is none."""
-        self._num_steps += 1
-        if device.type != "cuda" or self._tried_all or self._num_steps % _LOOK_EVERY:
+        num_done, self._num_steps = self._num_steps, self._num_steps + 1
+        if device.type != "cuda" or self._tried_all or num_done == 0 or num_done % _LOOK_EVERY:
             return None
         num_closed = num_closed_gaps(device)
         before, self._num_before = self._num_before, num_closed
@@ -103,12 +112,16 @@ class _Pieces:
             return None
 
 
+def ran_out(error: RuntimeError) -> bool:
+    """Whether an error says that there is no memory."""
+    return isinstance(error, torch.OutOfMemoryError) or any(each in str(error) for each in _SAID)
+
+
 def _wanted_bytes(error: RuntimeError, device: torch.device) -> int | None:
     """Return what was held and asked for; None where the error is another one."""
-    text = str(error)
-    if not isinstance(error, torch.OutOfMemoryError) and not any(each in text for each in _SAID):
+    if not ran_out(error):
         return None
-    asked = _ASKED.search(text)
+    asked = _ASKED.search(str(error))
     if device.type != "cuda" or asked is None:
         return 0
     return torch.cuda.memory_allocated(device) + int(float(asked[1]) * _UNITS[asked[2]])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from outsize.strategies.pinned import PinnedPool
 from outsize.strategies.streams import Copy, Mark, Way
 
+_Name = TypeVar("_Name", bound=str)
 _STALL_S = 5e-5  # shorter ones are the host's time between two marks
 
 
@@ -80,13 +81,23 @@ class Meter:
 
 @dataclass(frozen=True)
 class Sums:
-    """Forwards, copies of each way and their bytes, and what was otherwise than planned."""
+    """What was counted: by name, and copies of each way with their bytes."""
 
-    num_forwards: int
-    num_unmet: int
-    num_changed: int
+    counts: dict[str, int]
     num: dict[Way, int]
     num_bytes: dict[Way, int]
+
+
+# of a tally: what a replay of a recorded forward does once more
+_COUNTED = (
+    "num_forwards",
+    "num_on_demand",
+    "num_resident",
+    "num_full",
+    "full_bytes",
+    "num_unmet",
+    "num_changed",
+)
 
 
 class Tally:
@@ -114,28 +125,25 @@ class Tally:
 
     def so_far(self) -> Sums:
         """Return what was counted."""
-        others = self.num_forwards, self.num_unmet, self.num_changed
-        return Sums(*others, dict(self._num), dict(self._bytes))
+        counts = {name: getattr(self, name) for name in _COUNTED}
+        return Sums(counts, dict(self._num), dict(self._bytes))
 
     def back_to(self, before: Sums) -> Sums:
         """Count as before, and return what had come on top: what is recorded does not happen."""
-        more = Sums(
-            self.num_forwards - before.num_forwards,
-            self.num_unmet - before.num_unmet,
-            self.num_changed - before.num_changed,
-            {way: self._num[way] - before.num[way] for way in self._num},
-            {way: self._bytes[way] - before.num_bytes[way] for way in self._bytes},
-        )
-        self.num_forwards, self.num_unmet = before.num_forwards, before.num_unmet
-        self.num_changed = before.num_changed
+        now = self.so_far()
+        for name, count in before.counts.items():
+            setattr(self, name, count)
         self._num, self._bytes = dict(before.num), dict(before.num_bytes)
-        return more
+        return Sums(
+            _less(now.counts, before.counts),
+            _less(now.num, before.num),
+            _less(now.num_bytes, before.num_bytes),
+        )
 
     def again(self, more: Sums) -> None:
         """Count what was recorded, and happens now."""
-        self.num_forwards += more.num_forwards
-        self.num_unmet += more.num_unmet
-        self.num_changed += more.num_changed
+        for name, count in more.counts.items():
+            setattr(self, name, getattr(self, name) + count)
         for way in self._num:
             self._num[way] += more.num[way]
             self._bytes[way] += more.num_bytes[way]
@@ -181,3 +189,7 @@ class Tally:
             pinned_bytes=pool.in_use_bytes,
             most_pinned_bytes=pool.most_bytes,
         )
+
+
+def _less(counted: dict[_Name, int], before: dict[_Name, int]) -> dict[_Name, int]:
+    return {name: count - before[name] for name, count in counted.items()}

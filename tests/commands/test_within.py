@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from torch import Tensor, nn
 
 import outsize
 from outsize.errors import PlanError
+from outsize.measure.machine import look_at_machine
 from outsize.measure.step import trace_step
 from outsize.plan.choose import USABLE
 from outsize.plan.cost import StepCost
@@ -29,6 +33,7 @@ def _loss(model: nn.Module, images: Tensor) -> Tensor:
     return value
 
 
+module = importlib.import_module("outsize.commands.within")
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 
 
@@ -126,3 +131,21 @@ def test_budgets_that_cannot_be_are_refused() -> None:
         outsize.within(_net(), IMAGES, 1 << 50, loss=_loss)
     with pytest.raises(outsize.errors.JobError, match="size not understood: found 'lots'"):
         outsize.within(_net(), IMAGES, "lots", loss=_loss)
+
+
+def test_what_the_model_itself_takes_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _net()
+    own_bytes = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
+    machine = replace(look_at_machine(torch.device("cpu")), free_bytes=2**30)
+    monkeypatch.setattr(module, "look_at_machine", lambda _: machine)
+    assert outsize.within(model, IMAGES, loss=_loss).plan.limit_bytes == 2**30 + own_bytes
+
+
+def test_calls_without_gradients_are_no_deviation_from_the_plan() -> None:
+    model = _net()
+    with outsize.within(model, IMAGES, _budget(0.7), loss=_loss), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            with torch.no_grad():
+                model(IMAGES)
+            _loss(model, IMAGES).backward()
