@@ -206,3 +206,26 @@ def test_gpu_memory_may_grow_unless_somebody_said_otherwise(
     cli._let_memory_grow()
     assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [((), "with --resume"), (("--overwrite",), "with --resume in place of --overwrite")]
+)
+def test_an_interrupted_training_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outsize.commands.train.train", interrupt)
+    assert _main(monkeypatch, "train", "job.toml", *options) == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("outsize: interrupted; to go on from what was last saved")
+    assert line.endswith(said)
+
+
+@pytest.mark.parametrize("words", [(), ("train",), ("bench",), ("bench", "memory")])
+def test_flags_are_shown_without_a_value(words: tuple[str, ...]) -> None:
+    shown = _run(*words, "--help").output
+    assert "--help" in shown
+    assert "bool" not in shown.lower()

@@ -6,15 +6,40 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from outsize.bench import ROUNDS
 from outsize.errors import OutsizeError
 from outsize.progress import Reporter
 
+
+class _Verbs(TyperGroup):
+    """Verbs whose flags are shown without a value in the help, for they take none."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return what the group itself takes."""
+        return _without_values(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a verb."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _without_values(command.get_params(ctx))
+        return command
+
+
+def _without_values(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 app = typer.Typer(
+    cls=_Verbs,
     help="Train, run and measure vision models on images, batches and models that outsize one GPU.",
     no_args_is_help=True,
     add_completion=False,
@@ -248,7 +273,7 @@ def verify(run: RunPath, set_: Overrides = None, device: Device = "auto", quiet:
     command.verify(run, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))
 
 
-bench = typer.Typer(help="Measure a job run in several ways, side by side.", no_args_is_help=True)
+bench = typer.Typer(cls=_Verbs, help="Measure a job run in several ways, side by side.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 
@@ -319,5 +344,13 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer's answer to Ctrl-C, which comes without a word
-            sys.stderr.write("outsize: interrupted\n")
+            sys.stderr.write(f"outsize: interrupted{_how_to_go_on(sys.argv[1:])}\n")
         raise
+
+
+def _how_to_go_on(words: list[str]) -> str:
+    """Say what takes up an interrupted verb again, where something does."""
+    if words[:1] != ["train"]:
+        return ""
+    instead = " in place of --overwrite" if "--overwrite" in words else ""
+    return f"; to go on from what was last saved, run the same command with --resume{instead}"

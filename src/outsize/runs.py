@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -156,14 +157,22 @@ def output_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(
-            explain(
-                f"cannot write {target}",
-                error.strerror or str(error),
-                "a writable folder with free space",
-                "free space or choose another folder",
-            )
-        ) from error
+        raise OutputError(explain(f"cannot write {target}", *_cause(error, target))) from error
+
+
+def _cause(error: OSError, target: Path) -> tuple[str, str, str]:
+    """Return what was found, needed and is to be done when `target` cannot be written."""
+    found = error.strerror or str(error)
+    in_the_way = next((each for each in target.parents if _is_there(each) and not each.is_dir()), None)
+    if in_the_way is not None:
+        need = "a folder of that name, or none yet"
+        return f"a file at {in_the_way}", need, "remove or rename it, or choose another folder"
+    if error.errno == errno.EISDIR:
+        return f"a folder at {target}", "a file, or none yet", "remove or rename it, or choose another name"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        remedy = "choose a folder that you may write in, or have its permissions changed"
+        return found, "permission to write there", remedy
+    return found, "a writable folder with free space", "free space or choose another folder"
 
 
 @contextmanager

@@ -230,7 +230,27 @@ def test_test_pictures_that_are_all_corrupt(run: Callable, pictures: Path) -> No
         for each in split["test"]:
             spoil(Path(each["image"]))
         for verb in ("check", "train"):
-            run(verb, pictures, "--set", "data.max_bad_share=0.5").refused("nothing is left for test")
+            refusal = run(verb, pictures, "--set", "data.max_bad_share=0.5").refused(
+                "nothing is left for test"
+            )
+            assert all(each["image"] in refusal for each in split["test"])
+            assert "set another data.split or seed" in refusal
+
+
+def test_a_truncated_picture_is_said_once(run: Callable, pictures: Path) -> None:
+    _half(pictures.parent / "images/07.png")
+    done = run("check", pictures, "--set", "data.max_bad_share=0")
+    done.refused("images/07.png cannot be decoded")
+    said = [line["text"] for line in map(json.loads, done.out.splitlines()) if "text" in line]
+    assert [text for text in said if "07.png" in text] == []
+    _half(pictures.parent / "images/08.png")
+    done = run("check", pictures, "--set", "data.max_bad_share=0")
+    done.refused("2 of 12 images", "07.png", "08.png")
+    said = [line["text"] for line in map(json.loads, done.out.splitlines()) if "text" in line]
+    assert [text.split()[3].rpartition("/")[2] for text in said if "cannot be read" in text] == [
+        "07.png",
+        "08.png",
+    ]
 
 
 def test_a_job_that_holds_nothing_back_is_trained_and_not_scored(run: Callable, pictures: Path) -> None:

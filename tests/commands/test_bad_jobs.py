@@ -94,8 +94,8 @@ def test_option_is_refused(run, job_path, unchanged, args, found):
 RUN_OPTIONS = {
     "device": (("predict", "SCENE", "--device", "cuda:9"), ("cuda:9", "--device")),
     "halo": (("predict", "SCENE", "--set", "limits.halo_px=2"), ("2 px", "allow_approximate")),
-    "limit": (("predict", "SCENE", "--set", "limits.host_memory=9000"), ("8.8 KiB", "limits.host_memory")),
-    "verify, limit": (("verify", "--set", "limits.host_memory=9000"), ("8.8 KiB", "limits.host_memory")),
+    "limit": (("predict", "SCENE", "--set", "limits.host_memory=9000B"), ("8.8 KiB", "limits.host_memory")),
+    "verify, limit": (("verify", "--set", "limits.host_memory=9000B"), ("8.8 KiB", "limits.host_memory")),
     "split": (("evaluate", "--split", "exam"), ("'exam'", "test", "--split")),
     "no map yet": (("evaluate", "--split", "val"), ("val-1.tif", "outsize predict")),
     "address": (("predict", "https://example.com/scene.tif"), ("example.com/scene.tif", "an address")),
@@ -119,7 +119,7 @@ def test_a_used_run_folder_is_kept(run, copied_run, job_path, unchanged):
 def test_a_changed_job_is_not_resumed(run, copied_run, job_path, unchanged):
     unchanged()
     changed = ("--set", f"run='{copied_run}'", "--set", "train.lr=0.5", "--resume")
-    run("train", job_path, *changed).refused(str(copied_run), "another train")
+    run("train", job_path, *changed).refused(str(copied_run), "train.lr = 0.5 instead of")
 
 
 def test_overwriting_begins_only_when_the_new_job_is_good(run, copied_run, job_path, unchanged):

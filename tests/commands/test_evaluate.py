@@ -78,7 +78,7 @@ def test_scores_places_and_reliability(moved: RunFolder, scenes: Path) -> None:
     (place,) = result["places"]  # a scene of 160 x 208 px is one place
     assert place["accuracy"] == result["pixel_accuracy"]
     with Image.open(moved.path / place["picture"]) as strip:
-        assert strip.size == (4 * 208 + 24, 160)
+        assert strip.size == (4 * 208 + 24, 200)
     assert json.loads(moved.scores.read_text())["test"] == result
 
 

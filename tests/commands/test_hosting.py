@@ -35,10 +35,10 @@ QUIET = Reporter("quiet")
 def test_room_is_what_the_job_allows_and_the_machine_has() -> None:
     plan = Plan("train", 1, 1, 1, True, (), swap=Swap((), 600), offload=Offload((), 500))
     assert host_has_room(plan, LimitsSection())
-    assert host_has_room(plan, LimitsSection(host_memory=1100))
-    assert not host_has_room(plan, LimitsSection(host_memory=1099))
+    assert host_has_room(plan, LimitsSection(host_memory="1100B"))
+    assert not host_has_room(plan, LimitsSection(host_memory="1099B"))
     assert not host_has_room(replace(plan, swap=Swap((), 1 << 60)), LimitsSection())
-    assert host_has_room(plan.plain(), LimitsSection(host_memory=1))
+    assert host_has_room(plan.plain(), LimitsSection(host_memory="1B"))
 
 
 def test_a_step_that_moves_nothing_tells_nothing() -> None:

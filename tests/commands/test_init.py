@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,3 +111,55 @@ def test_categories_become_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert job.data.classes[0].name == job.data.outside == "background"
     assert job.data.classes[1].name == 'the "0"'
     check(path, overrides=(), reporter=Reporter())
+
+
+def test_an_unreadable_picture_is_named_and_passed_over(pictures: Path, tmp_path: Path, run: Run) -> None:
+    (pictures / "images/3.png").write_bytes(b"words" * 100)
+    done = run("init", pictures, "-o", tmp_path / "mine.toml")
+    assert done.code == 0, done.err
+    (warning,) = [line for line in map(json.loads, done.out.splitlines()) if line["event"] == "warning"]
+    assert "passed over 1 file" in warning["text"]
+    assert "images/3.png" in warning["text"]
+    assert "data.max_bad_share" in warning["text"]
+    assert "gdal" not in warning["text"]
+    aside = ("--set", "data.max_bad_share=0.2", "--set", f"run={tmp_path / 'run'}")
+    assert run("check", tmp_path / "mine.toml", *aside).code == 0
+
+
+def test_two_jobs_of_one_folder_have_runs_of_their_own(pictures: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        job = load_job(init(pictures, out=tmp_path / f"{name}.toml", overwrite=False, reporter=Reporter()))
+        assert job.run == f"runs/{name}"
+    assert (
+        load_job(init(pictures, out=None, overwrite=False, reporter=Reporter())).run
+        == f"runs/{pictures.name}"
+    )
+
+
+def _next_lines(folder: Path, target: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    init(folder, out=target, overwrite=True, reporter=Reporter("json"))
+    lines: list[str] = json.loads(capsys.readouterr().out)["text"].splitlines()
+    return [line.strip() for line in lines[1:]]
+
+
+def test_the_next_steps_fit_the_job(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "a b.toml"
+    assert _next_lines(pictures, target, capsys) == [
+        "next: open it, look at the lines marked CHECK, then run",
+        *(f"outsize {verb} '{target}'" for verb in ("check", "plan", "train")),
+        *(f"outsize {verb} 'runs/a b'" for verb in ("predict", "evaluate")),
+    ]
+    (tmp_path / "data").mkdir()
+    draw_camvid_index(tmp_path / "data")
+    target = tmp_path / "camvid.toml"
+    for split in (" --split val", ""):  # without images to test on, and with them
+        first, *_, predict, evaluate = _next_lines(tmp_path / "data", target, capsys)
+        assert first == "next: open it, then run"
+        assert "CHECK" not in target.read_text()
+        assert (predict, evaluate) == (
+            f"outsize predict runs/camvid{split}",
+            f"outsize evaluate runs/camvid{split}",
+        )
+        shutil.copytree(tmp_path / "data/val", tmp_path / "data/test", dirs_exist_ok=True)

@@ -56,10 +56,74 @@ def test_the_request_names_memory_disk_and_hours(job_path: Path) -> None:
     assert "--gres=gpu:2" in str(request["text"])
 
 
+@pytest.fixture
+def free_job_path(job_path: Path) -> Path:
+    """A job that leaves the tiles to the plan."""
+    text = job_path.read_text()
+    assert text.count("[limits]") == text.count('"1GiB"\ntile_px = 64\n') == 1
+    job_path.write_text(text.replace('"1GiB"\ntile_px = 64\n', '"1GiB"\n'))
+    return job_path
+
+
+def test_a_scene_that_fits_whole_is_not_cut(free_job_path: Path) -> None:
+    found = events(str(free_job_path), "--device", "cpu")
+    assert "cuts" not in found
+    assert "fits" in str(found["plan"][1]["why"])
+    assert "one window" in str(found["plan"][1]["why"])
+
+
+def rows_of(cuts: dict[str, object]) -> list[list[str]]:
+    """Return the columns of each row of a table: q, core, halo, window, redundancy, ..."""
+    lines = [line.split() for line in str(cuts["text"]).splitlines()]
+    return [line for line in lines if line and line[0].isdigit()]
+
+
 def test_a_scene_in_several_tiles_comes_with_the_ways_to_cut_it(job_path: Path) -> None:
-    (cuts,) = events(str(job_path), "--device", "cpu")["cuts"]
+    found = events(str(job_path), "--device", "cpu", "--set", "limits.tile_px=32")
+    (cuts,) = found["cuts"]
     assert cuts["purpose"] == "prediction"
     assert "<- taken" in str(cuts["text"])
+    assert "limits.tile_px asks for this core" in str(cuts["text"])
+
+
+def test_a_core_of_the_table_is_one_that_the_key_takes(job_path: Path) -> None:
+    stride = ("--set", "model.levels=2")  # cores are multiples of more than the stride
+    (cuts,) = events(str(job_path), "--device", "cpu", *stride, "--set", "limits.tile_px=32")["cuts"]
+    for row in rows_of(cuts)[:3]:
+        asked = f"limits.tile_px={row[1]}"
+        _, predict = events(str(job_path), "--device", "cpu", *stride, "--set", asked)["plan"]
+        assert predict["tiles"]["core_px"] == int(row[1])  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize("limit", ["3MiB", "2500KiB", "2MiB"])
+def test_the_taken_tiling_takes_the_least_time_of_the_table(free_job_path: Path, limit: str) -> None:
+    job = load_job(free_job_path, [f"limits.gpu_memory={limit}", "train.tile_px=32"])
+    planned = plan_job(job, situation_named("v100-16", 1, "fp32"), QUIET)
+    (_, cuts, _, core_px), *_ = cuts_of(job, planned)
+    taken_s = next(cut.image_s for cut in cuts if cut.tiling.core_px == core_px)
+    times_s = [cut.image_s for cut in cuts if cut.fits]
+    assert taken_s == min(each for each in times_s if each is not None)
+    assert not all(cut.fits for cut in cuts)
+
+
+def test_a_short_halo_is_that_of_the_table(job_path: Path) -> None:
+    asked = ("limits.tile_px=32", "limits.halo_px=2", "limits.allow_approximate=true")
+    options = [part for each in asked for part in ("--set", each)]
+    found = events(str(job_path), "--device", "cpu", *options)
+    (cuts,), (_, predict) = found["cuts"], found["plan"]
+    before_px = max(predict["tiles"]["halo_before_px"])  # type: ignore[index, call-overload]
+    assert {int(row[2]) for row in rows_of(cuts)} == {before_px}
+    assert "for limits.halo_px asks for less" in str(cuts["text"])
+    assert not predict["exact"]
+
+
+def test_a_plan_says_how_long_a_training_takes(job_path: Path) -> None:
+    train, predict = events(str(job_path), "--device", "cpu", "--set", "train.epochs=7")["plan"]
+    assert train["num_epochs"] == 7
+    assert train["num_steps"] % 7 == 0  # type: ignore[operator]
+    assert train["total_s"] > train["num_steps"] * train["step_s"] > 0  # type: ignore[operator]
+    assert f"{train['num_steps']} steps in 7 epoch(s): about " in str(train["text"])
+    assert "num_steps" not in predict
 
 
 @pytest.mark.parametrize("gpu", [None, "v100-16"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outsize.commands import train as training
-from outsize.commands.resuming import resumes
+from outsize.commands.resuming import changed_keys, is_finished, resumes
 from outsize.commands.train import train
 from outsize.errors import RunError
 from outsize.job import load_job
@@ -116,3 +116,45 @@ def test_a_training_is_begun_gone_on_with_or_refused(job_path: Path, fusing_run:
     empty = RunFolder(job_path.parent / "empty")
     assert not resumes(empty, job, "new")
     assert not resumes(empty, job, "resume")
+
+
+def test_what_differs_is_named_key_by_key(job_path: Path) -> None:
+    before = load_job(job_path)
+    now = load_job(
+        job_path, ["train.lr=0.5", "model.width=99", "model.norm=none", "limits.tile_px=64", "seed=4"]
+    )
+    changed = changed_keys(before, now)
+    assert f"train.lr = 0.5 instead of {before.train.lr}" in changed
+    assert f"model.width = 99 instead of {before.model.options['width']}" in changed
+    assert "model.norm = 'none' instead of nothing" in changed
+    assert "seed = 4 instead of 3" in changed
+    assert len(changed) == 4  # other limits do not keep a training from going on
+    assert changed_keys(before, load_job(job_path, ["data.train=['x.tif']"])) == ["another data.train"]
+
+
+def test_a_finished_training_says_so(job_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = _train(job_path, "new")
+    weights = run.last.stat()
+    _train(job_path, "resume", "json")
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert not {"resume", "trained"} & {each["event"] for each in events}
+    (told,) = [each for each in events if each["event"] == "finished"]
+    assert "is finished after 1 step, and nothing was trained" in told["text"]
+    assert f"train.init={run.path.as_posix()}" in told["text"]
+    assert run.last.stat().st_mtime_ns == weights.st_mtime_ns
+
+
+@pytest.mark.parametrize(
+    ("position", "finished"),
+    [
+        ({"phase": 1, "epoch": 3}, True),
+        ({"phase": 1, "epoch": 2}, False),
+        ({"phase": 0, "epoch": 5}, False),
+        ({"phase": 1, "epoch": 1, "stopped": True}, True),
+        ({"phase": 0, "epoch": 1, "stopped": True}, False),
+        ({"phase": 0, "epoch": 1, "spent_s": 120.0}, True),
+    ],
+)
+def test_when_a_training_is_finished(job_path: Path, position: dict[str, Any], finished: bool) -> None:
+    job = load_job(job_path, ["train.phases=[{epochs = 5}, {epochs = 3}]", "train.max_minutes=2"])
+    assert is_finished(job, asdict(Position(**position))) == finished

@@ -60,7 +60,7 @@ def test_windows_that_are_no_squares_are_trained_in_parts_and_resumed(job_path: 
     train(
         job_path, overrides=again, device_name="cpu", mode="resume", reporter=QUIET
     )  # nothing is left to do
-    with pytest.raises(RunError, match="another train"):
+    with pytest.raises(RunError, match=r"train\.tile_px = \[120, 57\] instead of"):
         train(
             job_path,
             overrides=[*again, "train.tile_px=[120,57]"],

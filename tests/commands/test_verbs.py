@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +18,13 @@ from outsize.commands.doctor import doctor
 from outsize.commands.evaluate import evaluate
 from outsize.commands.info import info
 from outsize.commands.plan import plan
-from outsize.commands.predict import images_of, predict
+from outsize.commands.predict import _products, images_of, predict
 from outsize.commands.verify import verify
 from outsize.errors import JobError, RunError
+from outsize.job import PredictSection
 from outsize.plan.plan import plan_from_dict
 from outsize.progress import Reporter
+from outsize.raster.georef import NO_PLACE
 from outsize.runs import RunFolder
 
 QUIET = Reporter("quiet")
@@ -126,3 +130,17 @@ def test_predict_takes_the_scenes_of_a_split_or_images_and_not_both(run: RunFold
         images_of(run.path, "val", ["a.tif"])
     with pytest.raises(RunError, match=r"no such split .*found 'all'"):
         images_of(run.path, "all")
+
+
+def test_polygons_are_made_of_scenes_and_not_of_pictures_unless_asked_for(tmp_path: Path) -> None:
+    picture = SimpleNamespace(georef=NO_PLACE)
+    scene = SimpleNamespace(georef=replace(NO_PLACE, transform=(0.5, 0.0, 30.0, 0.0, -0.5, 60.0)))
+    for asked, of_picture, of_scene in (
+        ("auto", None, "a.gpkg"),
+        ("geojson", "a.geojson", "a.geojson"),
+        ("none", None, None),
+    ):
+        section = PredictSection(polygons=asked)
+        for each, wanted in ((picture, of_picture), (scene, of_scene)):
+            found = _products(tmp_path / "a", section, each).polygons  # type: ignore[arg-type]
+            assert (None if found is None else found.name) == wanted

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outsize.data.bands import band_order, in_order, own_bands
+from outsize.data.bands import band_order, in_order, misnamed, own_bands
 from outsize.data.catalogue import open_data
 from outsize.data.check import check_data
 from outsize.errors import DataError
@@ -106,3 +106,15 @@ def test_other_images_have_the_names_in_the_file(tmp_path: Path, write_raster: W
     assert own_bands(describe(write_raster("a.tif", BLANK, names=OURS))) == OURS
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "grey.png")
     assert own_bands(describe(tmp_path / "grey.png")) == ("",)
+
+
+def test_bands_of_no_image_are_the_jobs_mistake(write_raster: WriteRaster) -> None:
+    images = [describe(write_raster(name, BLANK, names=OURS)) for name in ("a.tif", "b.tif")]
+    for bands in (OURS[:3], ("blue", "green", "red", "swir")):
+        (fault,) = misnamed(bands, images)
+        assert "data.bands" in str(fault)
+        assert "needed the 4 of a.tif: blue, green, red, nir" in str(fault)
+    odd = describe(write_raster("odd.tif", BLANK[:3]))
+    assert misnamed(OURS, [odd, *images]) == []  # it is the image that differs
+    assert "needed the 3 of odd.tif;" in str(misnamed(OURS, [odd])[0])
+    assert misnamed((), images) == misnamed(OURS, []) == []

@@ -100,3 +100,19 @@ def test_a_folder_without_labels_is_refused(tmp_path: Path) -> None:
         DataError, match=r"no image with labels in .*: found 1 images and 0 files of polygons"
     ):
         guess(tmp_path)
+
+
+def test_a_picture_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    for number in range(7):
+        picture(tmp_path / "images" / f"p{number}.jpg")
+        picture(tmp_path / "masks" / f"p{number}.png", [0, 1])
+    for name in ("images/p0.jpg", "masks/p3.png"):  # the first, after which all others were judged
+        (tmp_path / name).write_bytes(b"words" * 100)
+    found = guess(tmp_path)
+    assert (found.num_images, found.bands, len(found.classes)) == (7, ("red", "green", "blue"), 2)
+    assert [each.path.name for each in found.unreadable] == ["p0.jpg", "p3.png"]
+    for path in (tmp_path / "images").iterdir():
+        path.write_bytes(b"words" * 100)
+    with pytest.raises(DataError, match=r"images can be read: found none of 7.* p0\.jpg") as caught:
+        guess(tmp_path)
+    assert "gdal" not in str(caught.value)

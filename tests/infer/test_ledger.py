@@ -18,7 +18,17 @@ def _predict(folder: Path, scenes: list[Path]) -> list[str]:
 
 def test_equal_stems_take_their_folders_along(tmp_path: Path) -> None:
     scenes = [tmp_path / folder / "part_1.jpg" for folder in ("one", "two")]
-    assert _predict(tmp_path, scenes) == ["part_1", "two_part_1"]
+    assert _predict(tmp_path, scenes) == ["one_part_1", "two_part_1"]
+
+
+def test_all_of_several_alike_are_told_apart_and_others_go_by_their_stem(tmp_path: Path) -> None:
+    alike = [tmp_path / tile / "images" / "part_1.jpg" for tile in ("tile1", "tile2")]
+    scenes = [*alike, tmp_path / "other.tif", tmp_path / "scene.tif", tmp_path / "scene.png", alike[0]]
+    names = choose_names(tmp_path, scenes)
+    assert names[:3] == ["tile1_images_part_1", "tile2_images_part_1", "other"]
+    assert names[5] == names[0]
+    assert names[3].endswith("scene_tif")
+    assert names[4].endswith("scene_png")
 
 
 def test_a_name_stays_with_its_scene_over_calls(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_picture_smaller_than_a_place_is_one() -> None:
 
 def _places(num: int) -> list[Place]:
     scores = np.random.default_rng(num).permutation(num) / 100
-    return [Place(0, Window(index, 0, 1, 1), float(score), 0.5, 1, 2) for index, score in enumerate(scores)]
+    return [Place(0, Window(index, 0, 1, 1), 0.5, float(score), 1, 2) for index, score in enumerate(scores)]
 
 
 @pytest.mark.parametrize("num", [3, 5, 9, 10, 60])
@@ -51,7 +51,7 @@ def test_best_median_and_worst_none_twice(num: int) -> None:
     picked = pick_places(_places(num))
     assert len({place.window for _, place in picked}) == len(picked)
     by_rank = {
-        rank: [round(place.mean_iou * 100) for each, place in picked if each == rank]
+        rank: [round(place.accuracy * 100) for each, place in picked if each == rank]
         for rank in ("best", "median", "worst")
     }
     num_each = min(3, num // 3)
@@ -68,12 +68,12 @@ def test_few_places() -> None:
 
 
 def test_the_best_are_where_something_is_to_be_told_apart() -> None:
-    places = [replace(place, num_classes=1 + (place.mean_iou < 0.3)) for place in _places(40)]
+    places = [replace(place, num_classes=1 + (place.accuracy < 0.3)) for place in _places(40)]
     picked = pick_places(places)
-    assert [round(place.mean_iou * 100) for rank, place in picked if rank == "best"] == [29, 28, 27]
-    assert [round(place.mean_iou * 100) for rank, place in picked if rank == "worst"] == [0, 1, 2]
+    assert [round(place.accuracy * 100) for rank, place in picked if rank == "best"] == [29, 28, 27]
+    assert [round(place.accuracy * 100) for rank, place in picked if rank == "worst"] == [0, 1, 2]
     plain = [replace(place, num_classes=1) for place in places]
-    assert [round(place.mean_iou * 100) for rank, place in pick_places(plain) if rank == "best"] == [
+    assert [round(place.accuracy * 100) for rank, place in pick_places(plain) if rank == "best"] == [
         39,
         38,
         37,
@@ -85,3 +85,17 @@ def test_a_sliver_is_no_class() -> None:
     place = score_place(0, (900, 900), Window(0, 0, PLACE_PX, PLACE_PX), counts)
     assert place is not None
     assert place.num_classes == 2
+
+
+def test_stray_pixels_of_an_absent_class_make_no_place_the_worst() -> None:
+    stray = np.array([[60_000, 0, 9], [0, 5_527, 0], [0, 0, 0]])
+    blurred = np.array([[55_000, 5_000, 0], [0, 5_536, 0], [0, 0, 0]])
+    good = np.array([[60_000, 9, 0], [0, 5_527, 0], [0, 0, 0]])
+    window = Window(0, 0, PLACE_PX, PLACE_PX)
+    places = [
+        score_place(number, (900, 900), window, each) for number, each in enumerate((stray, blurred, good))
+    ]
+    found = [each for each in places if each is not None]
+    assert found[0].mean_iou < found[1].mean_iou
+    assert {rank: place.scene for rank, place in pick_places(found)} == {"best": 2, "median": 0, "worst": 1}
+    assert found[1].as_dict()["wrong"] == pytest.approx(5_000 / 65_536, abs=1e-6)

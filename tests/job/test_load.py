@@ -70,3 +70,37 @@ def test_broken_toml_and_missing_file(tmp_path: Path) -> None:
 
 def test_colours() -> None:
     assert parse_colour("#ff8000") == parse_colour([255, 128, 0]) == (255, 128, 0)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("8", "8GiB"), ('"16"', "16GiB"), ("16000", "16000MiB")])
+def test_a_limit_without_its_unit_is_refused(job_path: Path, given: str, meant: str) -> None:
+    with pytest.raises(
+        JobError, match=f"'limits.gpu_memory'.* needed a size with its unit; did you mean {meant}"
+    ):
+        load_job(job_path, [f"limits.gpu_memory={given}"])
+    assert load_job(job_path, ["limits.gpu_memory=8000B"]).limits.gpu_memory == 8000
+    assert load_job(job_path, [f"limits.gpu_memory={2**20}"]).limits.gpu_memory == 2**20
+
+
+def test_a_mistake_on_the_command_line_is_none_of_the_file(job_path: Path) -> None:
+    for override in ("predict.vectors=gpkg", "limit.x=1", "train.lr=-1", "epochs=1"):
+        with pytest.raises(JobError, match=r"(unknown key|bad value for) '[\w.]+' in --set: ") as caught:
+            load_job(job_path, ["seed=1", override])
+        assert job_path.name not in str(caught.value)
+    job_path.write_text(job_path.read_text().replace("epochs = 2", "epoch = 2"))
+    with pytest.raises(JobError, match=f"'train.epoch' in {job_path}"):
+        load_job(job_path, ["train.lr=0.1"])
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("epochs=1", "'train.epochs'"),
+        ("predict.vectors=gpkg", "'predict.objects.vectors'"),
+        ("tile_px=64", "'train.tile_px' or 'limits.tile_px'"),
+    ],
+)
+def test_a_key_of_another_section_is_found(job_path: Path, override: str, meant: str) -> None:
+    with pytest.raises(JobError) as caught:
+        load_job(job_path, [override])
+    assert f"did you mean {meant}?" in str(caught.value)

@@ -140,3 +140,20 @@ def test_a_mistake_in_short() -> None:
     with pytest.raises(ValidationError) as caught:
         ClassSpec.model_validate({"value": 1})
     assert in_short(caught.value) == "name missing"
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (
+            {"name": "road", "value": 0},
+            "found value 0 twice, of the classes with name 'a' and 'road', needed a value of its own for each class",
+        ),
+        ({"name": "a", "value": 7}, "found name 'a' twice, of the classes with value 0 and 7"),
+    ],
+)
+def test_classes_that_are_there_twice_are_named(second: dict[str, Any], words: str) -> None:
+    classes = [{"name": "a", "value": 0, "colour": "#000000"}, second]
+    with pytest.raises(JobError) as caught:
+        check_job({"data": {"classes": classes}}, "job.toml")
+    assert words in str(caught.value)

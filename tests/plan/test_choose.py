@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
-from outsize.plan.choose import USABLE, choose_predict, choose_train, usable_bytes, window_pixels
+from outsize.plan.choose import (
+    USABLE,
+    choose_predict,
+    choose_train,
+    seconds_of_windows,
+    usable_bytes,
+    window_pixels,
+)
+from outsize.plan.cores import cores_to_try
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.plan import Plan, Tiling
 from outsize.plan.step import StepFacts
@@ -74,11 +83,68 @@ def test_what_was_too_large_is_listed_with_its_need() -> None:
     assert any(f"core {plan.tiles.core_px} px" in reason for reason in plan.why)
 
 
-@pytest.mark.parametrize(("length_px", "core_px"), [(1280, 640), (1024, 1024), (1000, 1024), (3000, 1024)])
+@pytest.mark.parametrize(("length_px", "core_px"), [(1280, 640), (1024, 512), (3000, 1024), (1126, 576)])
 def test_cores_share_a_scene_out_evenly(length_px: int, core_px: int) -> None:
-    plan = choose_predict(facts(), limits(64 * GIB), (700, length_px))
+    # memory for a window of 1124 px, and for none of 1136
+    plan = choose_predict(
+        facts(), limits(343 * MIB if length_px > 2000 else 200 * MIB), (length_px, length_px)
+    )
     assert plan.tiles is not None
     assert plan.tiles.core_px == core_px
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("scene_px", [(1058, 1126), (1024, 2048), (2048, 2048), (300, 20)])
+def test_a_picture_that_fits_is_not_cut(device: str, scene_px: tuple[int, int]) -> None:
+    plan = choose_predict(facts(device=device), LimitsSection(), scene_px)
+    assert plan.tiles is not None
+    assert len(cover(*scene_px, plan.tiles.core_px, plan.tiles.halo)) == 1
+    assert any("fits" in reason and "whole" in reason for reason in plan.why)
+    assert not any("largest of those" in reason for reason in plan.why)
+
+
+@pytest.mark.parametrize(("device", "core_px"), [("cpu", 1024), ("cuda:0", 2048)])
+@pytest.mark.parametrize("side_px", [10_000, 20_000])
+def test_a_huge_scene_is_cut_as_was_measured_to_be_fast(device: str, core_px: int, side_px: int) -> None:
+    plan = choose_predict(facts(device=device), LimitsSection(), (side_px, side_px))
+    assert plan.tiles is not None
+    assert plan.tiles.core_px == core_px
+    assert f"core {core_px} px is the largest that an image of" in plan.why[-1]
+
+
+@given(
+    limit_mib=st.integers(8, 4000),
+    scene_px=st.tuples(st.integers(1, 6000), st.integers(1, 6000)),
+    stride_px=st.sampled_from([1, 8, 48]),
+    device=st.sampled_from(["cpu", "cuda:0"]),
+)
+def test_nothing_that_fits_computes_less(
+    limit_mib: int, scene_px: tuple[int, int], stride_px: int, device: str
+) -> None:
+    known = facts(Halo(HALO.rows, HALO.cols, stride_px), device=device)
+    section = LimitsSection(host_memory=limit_mib * MIB, gpu_memory=limit_mib * MIB)
+    try:
+        plan = choose_predict(known, section, scene_px)
+    except PlanError:
+        return
+    assert plan.tiles is not None
+
+    def computed_px(tiling: Tiling) -> int:
+        return window_pixels(tiling, scene_px) * math.prod(-(-each // tiling.core_px) for each in scene_px)
+
+    for core_px in cores_to_try(device.partition(":")[0], scene_px, stride_px):
+        other = Tiling.of(core_px, known.halo)
+        fits = known.window.peak_bytes(window_pixels(other, scene_px)) <= usable_bytes(known.machine, section)
+        assert not fits or computed_px(other) >= computed_px(plan.tiles)
+
+
+def test_calls_of_the_host_are_shared_by_the_tiles_of_a_batch() -> None:
+    known = facts(device="cuda:0")
+    window = replace(known.window, host_s=0.01, predict_s_per_px=1e-8)
+    # 512 x 512 px take 2.6 ms, and 32 of them make a batch
+    many_s = seconds_of_windows(replace(known, window=window), 33, 512 * 512, 8 * GIB)
+    assert many_s == pytest.approx(32 * 512 * 512 * 1e-8 + 0.01)
+    assert seconds_of_windows(replace(known, window=replace(window, fixed_s=None)), 33, 512, 8 * GIB) is None
 
 
 def test_the_machine_is_a_limit_too() -> None:
@@ -98,8 +164,8 @@ def test_a_gpu_is_bound_by_gpu_memory() -> None:
 def test_an_obstacle_is_refused_by_name_or_marked() -> None:
     halo = Halo(HALO.rows, HALO.cols, 16, (Obstacle("encoder.0.1", "group_norm", "looks everywhere"),))
     with pytest.raises(PlanError, match=r"encoder\.0\.1 \(group_norm\): looks everywhere"):
-        choose_predict(facts(halo), limits(GIB), (500, 5000))
-    plan = choose_predict(facts(halo), limits(GIB, allow_approximate=True), (500, 5000))
+        choose_predict(facts(halo), limits(GIB), (5000, 5000))
+    plan = choose_predict(facts(halo), limits(GIB, allow_approximate=True), (5000, 5000))
     assert not plan.exact
     assert any("group_norm" in reason for reason in plan.why)
 
@@ -123,27 +189,40 @@ def test_what_looks_at_the_whole_picture_is_exact_where_a_window_is_one(allow_ap
             choose_predict(facts(halo), small, (500, 500))
 
 
+@pytest.mark.parametrize(("device", "scene_px"), [("cpu", (1040, 1388)), ("cuda:0", (1536, 2048))])
+def test_exact_comes_before_approximate(device: str, scene_px: tuple[int, int]) -> None:
+    halo = Halo(Reach(128, 128), Reach(128, 128), 64, (Obstacle("the model", "objects", "are joined"),))
+    plan = choose_predict(facts(halo, device=device), LimitsSection(allow_approximate=True), scene_px)
+    assert plan.exact
+    assert not any(reason.startswith("approximate") for reason in plan.why)
+
+
 def test_a_whole_picture_beyond_the_cores_that_are_tried_can_be_asked_for() -> None:
     halo = Halo(HALO.rows, HALO.cols, 48, (Obstacle("encoder.0.1", "group_norm", "looks everywhere"),))
     with pytest.raises(PlanError, match=r"set limits\.tile_px = 5040 to try it in one window"):
-        choose_predict(facts(halo), limits(GIB), (500, 5000))
-    plan = choose_predict(facts(halo), limits(GIB, tile_px=5040), (500, 5000))
+        choose_predict(facts(halo), limits(GIB), (5000, 5000))
+    plan = choose_predict(facts(halo), limits(8 * GIB, tile_px=5040), (5000, 5000))
     assert plan.exact
     assert plan.tiles is not None
-    [tile] = cover(500, 5000, plan.tiles.core_px, plan.tiles.halo)
-    assert tile.read == Window(0, 0, 500, 5000)
+    [tile] = cover(5000, 5000, plan.tiles.core_px, plan.tiles.halo)
+    assert tile.read == Window(0, 0, 5000, 5000)
     # where memory is what lacks, asking is no help
     with pytest.raises(PlanError, match="one window; choose another setting of the model"):
-        choose_predict(facts(halo), limits(GIB // 4, tile_px=5040), (500, 5000))
+        choose_predict(facts(halo), limits(GIB // 4, tile_px=5040), (5000, 5000))
 
 
 def test_a_short_halo_is_refused_or_marked() -> None:
     with pytest.raises(PlanError, match=r"found 12 px, needed 30 px.*leave limits.halo_px out"):
         choose_predict(facts(), limits(GIB, halo_px=12), (500, 500))
-    plan = choose_predict(facts(), limits(GIB, halo_px=12, allow_approximate=True), (500, 500))
+    short = limits(GIB, halo_px=12, allow_approximate=True)
+    plan = choose_predict(facts(), short.model_copy(update={"tile_px": 128}), (500, 500))
     assert plan.tiles is not None
     assert not plan.exact
     assert plan.tiles.halo_before_px == plan.tiles.halo_after_px == (16, 16)
+    # one window has nothing around it that could lack
+    whole = choose_predict(facts(), short, (500, 500))
+    assert whole.exact
+    assert not any("approximate" in reason for reason in whole.why)
 
 
 def test_a_halo_as_long_as_needed_stays_exact() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.machines import find_machine
 from outsize.plan.paging import paged_room_bytes
 from outsize.plan.plan import Offload, Plan, Swap
-from outsize.plan.request import Work, make_request
+from outsize.plan.request import Work, course_of, make_request
 from outsize.tiles.halo import Halo, Reach
 
 GIB = 2**30
@@ -66,3 +68,23 @@ def test_a_cpu_is_asked_for_no_gpu() -> None:
     assert "GPU" not in found.lines()[0]
     assert "gres" not in found.lines()[1]
     assert found.host_gib > make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=1, usable=0.8).host_gib
+
+
+def test_what_takes_less_than_an_hour_is_told_in_minutes() -> None:
+    short = make_request(TRAIN, PREDICT, FACTS, replace(WORK, num_steps=90), num_gpus=1, usable=0.8)
+    assert short.lines()[0].endswith(" 2 min")
+    assert short.as_dict()["hours"] == pytest.approx(1.3 * (45 + 20) / 3600)
+    assert " 1.3 h" in make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=1, usable=0.8).lines()[0]
+
+
+def test_a_training_takes_its_steps_and_its_validations() -> None:
+    course = course_of(TRAIN, FACTS, WORK)
+    assert course.total_s == pytest.approx(7200 * 0.5 + 10 * 10_000_000 * 1e-7)
+    assert course.text() == "7200 steps in 10 epoch(s): about 1 h 0 min with validations"
+    short = course_of(TRAIN, FACTS, replace(WORK, num_steps=660))
+    assert short.text() == "660 steps in 10 epoch(s): about 6 min with validations"
+    ended = course_of(TRAIN, FACTS, WORK, max_minutes=5.5)
+    assert ended.text().endswith(", ended by train.max_minutes after 6 min")
+    unknown = course_of(replace(TRAIN, step_s=None), FACTS, WORK)
+    assert unknown.text() == "7200 steps in 10 epoch(s): time not known"
+    assert unknown.as_dict()["total_s"] is None

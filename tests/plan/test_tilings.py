@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
 
-from outsize.plan.tilings import as_table, core_for, list_cuts, remarks
+from outsize.plan.cores import cores_to_show, key_step
+from outsize.plan.tilings import (
+    as_table,
+    core_for,
+    list_cuts,
+    remarks,
+    train_cores,
+    why_predicted_so,
+    why_trained_so,
+)
 from outsize.tiles.halo import Halo, Reach
 
 SCENE = (10_000, 10_000)
@@ -17,10 +27,10 @@ def cuts(planned_px: int = 1264):
     return list_cuts(
         SCENE,
         UNET,
+        train_cores(10_000, planned_px, 16),
         peak_of=lambda window: 2_000 * window[0] * window[1],
-        seconds_of=lambda window: window[0] * window[1] * 1e-8,
+        seconds_of=lambda window, num: num * window[0] * window[1] * 1e-8,
         budget_bytes=16e9,
-        planned_px=planned_px,
     )
 
 
@@ -49,7 +59,7 @@ def test_cores_and_windows_are_multiples_of_the_stride() -> None:
 
 def test_it_says_why_92_is_96_and_1250_is_not_to_be_had() -> None:
     eighth = cuts()[7]
-    text = " ".join(remarks(eighth, cuts(), SCENE, UNET))
+    text = " ".join(remarks(eighth, SCENE, UNET))
     assert "94 px around" in text
     assert "the halo is 96 px" in text
     assert "1250 px is no multiple of 16 px: the core is 1264 px" in text
@@ -63,16 +73,43 @@ def test_the_table_marks_what_was_taken_and_what_is_too_large() -> None:
     assert sum("<- taken" in line for line in lines) == 1
 
 
-def test_numbers_that_round_to_one_core_are_one_cut() -> None:
-    found = list_cuts(
-        (1024, 1024),
-        Halo(Reach(30, 30), Reach(30, 30), 32),
-        peak_of=lambda px: 1,
-        seconds_of=lambda px: None,
-        budget_bytes=2,
-        planned_px=128,
+def test_what_is_said_of_a_core_agrees_with_the_table() -> None:
+    found = cuts()
+    largest, eighth = found[3], found[7]
+    assert "largest tile that fits" in " ".join(why_predicted_so(largest, found, math.inf))
+    [late] = why_predicted_so(eighth, found, 1264)
+    assert "more than 1264 px are not taken for an image this large" in late
+    assert f"at most {1 - largest.redundancy / eighth.redundancy:.0%} of the pixels" in late
+    # nothing comes late in a picture: a larger core is not taken because it computes more
+    [uneven] = why_predicted_so(eighth, found, math.inf)
+    assert "compute more pixels" in uneven
+    assert "late" not in uneven
+    assert "see what was rejected" in " ".join(why_trained_so(eighth, found))
+    assert "largest tile that fits" in " ".join(why_trained_so(largest, found))
+
+
+def test_a_halo_that_was_asked_to_be_shorter_is_told() -> None:
+    short = UNET.at_most(20)
+    [cut] = list_cuts(
+        SCENE, short.aligned, [2048], peak_of=lambda px: 1, seconds_of=lambda px, num: None, budget_bytes=2
     )
-    cores = [cut.tiling.core_px for cut in found]
-    assert len(set(cores)) == len(cores)
-    assert all(-(-1024 // cut.tiling.core_px) == cut.num_per_side for cut in found)
+    assert cut.window_px == (2048 + 64, 2048 + 64)
+    text = " ".join(remarks(cut, SCENE, UNET))
+    assert "94 px around" in text
+    assert "the halo is 32 px, for limits.halo_px asks for less" in text
+
+
+@pytest.mark.parametrize(("length_px", "stride_px"), [(1126, 8), (1388, 64), (10_000, 1), (777, 24)])
+def test_the_table_offers_what_the_key_takes(length_px: int, stride_px: int) -> None:
+    cores = cores_to_show(length_px, key_step(stride_px), stride_px)
+    assert all(core_px % key_step(stride_px) == 0 for core_px in cores)
+    numbers = [-(-length_px // core_px) for core_px in cores]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] == 1
+
+
+def test_numbers_that_round_to_one_core_are_one_cut() -> None:
+    cores = train_cores(1024, 128, 32)
+    numbers = [-(-1024 // core_px) for core_px in cores]
+    assert len(set(cores)) == len(cores) == len(set(numbers))
     assert 128 in cores

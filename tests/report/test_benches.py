@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from tests.report.conftest import NASTY
 
-from outsize.report.benches import basis, cells, remarks_of
+from outsize.report.benches import HEADS, basis, cells, remarks_of
 from outsize.report.gather import gather
 from outsize.report.page import make_page
-from outsize.report.tradeoff import _points, draw_memory
+from outsize.report.tradeoff import _FAILED, _draw_axes, _points, draw_memory
 
 GIB = 2**30
 
@@ -103,6 +104,8 @@ def test_more_memory_than_the_budget_is_told() -> None:
 def test_what_plain_is_is_told() -> None:
     measured = _measured()
     assert "Plain is compile, the fastest that gives nothing up: 8.0 GiB" in basis(measured)
+    assert "*Over plain: the median of the ratios within rounds" in basis(measured)
+    assert "over plain*" in HEADS
     measured["plain"]["measured"] = False
     assert "its predicted peak 8.0 GiB" in basis(measured)
 
@@ -110,7 +113,7 @@ def test_what_plain_is_is_told() -> None:
 def test_a_way_far_slower_than_the_rest_does_not_flatten_them() -> None:
     points = {each.name: each for each in _points(_measured()["rows"][:3], GIB)}
     assert points["save_on_cpu, pinned: 599 ms"].is_above
-    assert points["save_on_cpu, pinned: 599 ms"].y < 80
+    assert points["save_on_cpu, pinned: 599 ms"].y == pytest.approx(1.15 * 76)
     assert points["plain eager"].y == 76.0
 
 
@@ -124,3 +127,17 @@ def test_a_picture_of_any_number_of_ways(tmp_path: Path, rows: slice) -> None:
     assert pixels.shape == (660, 1100, 3)
     ours = (np.abs(pixels.astype(int) - (0x0B, 0x6E, 0x8F)) < 8).all(axis=-1).sum()
     assert (ours > 100) == any("share" in each for each in measured["rows"])
+
+
+def test_time_begins_at_0_and_budgets_that_do_not_run_are_marked() -> None:
+    axes = Figure().subplots()
+    rows = [*_measured()["rows"], _ours(0.1, 1.0, 1.0, failed="does not fit")]
+    rows[-1] |= {"ms": None, "peak_bytes": None}
+    _draw_axes(axes, {**_measured(), "rows": rows})
+    assert axes.get_ylim()[0] == 0
+    assert axes.get_ylim()[1] > 92
+    failed = [line for line in axes.lines if line.get_color() == _FAILED]
+    assert [list(line.get_xdata()) for line in failed] == [[pytest.approx(0.8)] * 2]
+    _, names = axes.get_legend_handles_labels()
+    assert "budgets within which it does not run" in names
+    assert [each.get_text() for each in axes.texts if each.get_color() == _FAILED] == ["10 %"]

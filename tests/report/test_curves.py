@@ -7,7 +7,17 @@ import re
 
 import pytest
 
-from outsize.report.curves import HEIGHT, WIDTH, Axis, Curve, draw_curves, draw_reliability, number, smooth
+from outsize.report.curves import (
+    HEIGHT,
+    WIDTH,
+    Axis,
+    Curve,
+    draw_curves,
+    draw_epochs,
+    draw_reliability,
+    number,
+    smooth,
+)
 
 
 def _points(svg: str) -> list[list[tuple[float, float]]]:
@@ -64,3 +74,11 @@ def test_epochs_are_whole() -> None:
     chart = draw_curves(Axis("epoch", whole=True), Axis("y"), [Curve("a", [(1, 10.0), (2, 40.0), (3, 20.0)])])
     texts = re.findall(r'text-anchor="middle">([^<]*)<', chart)
     assert texts[:3] == ["1", "2", "3"]
+
+
+def test_one_epoch_lies_in_the_middle_of_a_chart_of_scores() -> None:
+    chart = draw_epochs("validation mean IoU", [Curve("a", [(1, 0.44)])])
+    assert re.findall(r'text-anchor="middle">([^<]*)<', chart)[:3] == ["0", "1", "2"]
+    heights = re.findall(r'text-anchor="end">([^<]*)<', chart)
+    assert (heights[0], heights[-1]) == ("0", "1")
+    assert "1.5" not in re.findall(">([^<]+)</text>", chart)

@@ -92,6 +92,33 @@ def test_everything_is_told(full_run: Path) -> None:
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in reader.addresses)
 
 
+def test_one_thing_has_one_colour_in_every_bar(full_run: Path) -> None:
+    page = _page(full_run)
+    found = re.findall(r'<li><span style="background:(#\w+)"></span>([a-z ]+?) [\d.]+ m?s', page)
+    colours = {name: {colour for colour, other in found if other == name} for _, name in found}
+    assert {"computing", "waiting for data", "copying", "writing the map"} <= colours.keys()
+    assert all(len(each) == 1 for each in colours.values())
+    alike = {"waiting for data", "waiting for reads"}
+    others = [each for name, each in colours.items() if name not in alike]
+    assert len({*map(min, others), *colours["waiting for data"]}) == len(others) + 1
+
+
+def test_what_a_step_took_stands_beside_what_was_expected(full_run: Path) -> None:
+    path = full_run / "plan.json"
+    plans = json.loads(path.read_text())
+    for plan in plans.values():
+        plan["step_s"] = 0.16
+    path.write_text(json.dumps(plans))
+    assert "160.0 ms expected, 400.0 ms taken on average: 2.50 times as long" in _page(full_run)
+
+
+def test_the_share_that_was_found_is_called_accuracy(full_run: Path) -> None:
+    text = "".join(_Reader(_page(full_run)).text)
+    assert "classIoUaccuracyF1BFtrue pixels" in text
+    assert text.count("the share of its true pixels that the map has as that class") == 1
+    assert "pixels right" not in text
+
+
 def test_no_name_becomes_markup(full_run: Path) -> None:
     page = _page(full_run)
     reader = _Reader(page)

@@ -29,6 +29,12 @@ def test_the_parts_are_all_of_a_step() -> None:
     )
 
 
+def test_steps_after_the_last_logged_one_count() -> None:
+    found = split_steps([_step(10, step_s=0.4), _step(20, step_s=0.2)], [{"step": 11}, {"step": 22}])
+    assert found is not None
+    assert found.num_steps == 22
+
+
 def test_runs_of_before_know_no_copies_and_short_ones_nothing(tmp_path: Path) -> None:
     found = split_steps([_step(10, step_s=0.4, wait_s=0.1)], [{"moved": None}, {}])
     assert found is not None

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outsize.tasks.draw import GAP_PX, WRONG, colourise, draw_place, draw_triptych, mark_errors, stretch
+from outsize.report.pictures import PANELS_AT
+from outsize.report.wrong import wrong_colour
+from outsize.tasks.draw import GAP_PX, colourise, draw_place, draw_triptych, mark_errors, stretch
 
 CLASSES = [("red", (250, 0, 0)), ("blue", (0, 0, 250))]
+WRONG = wrong_colour([colour for _, colour in CLASSES])
 
 
 def test_three_panels_side_by_side(tmp_path: Path) -> None:
@@ -67,7 +70,14 @@ def test_a_place_is_a_strip_of_four(tmp_path: Path) -> None:
     truth, predicted = np.zeros((30, 20), np.uint8), np.ones((30, 20), np.uint8)
     predicted[:10] = 0
     draw_place(tmp_path / "place.png", image, truth, predicted, CLASSES)
-    pixels = np.asarray(Image.open(tmp_path / "place.png"))
+    with Image.open(tmp_path / "place.png") as picture:
+        top, height = map(int, str(picture.info[PANELS_AT]).split())
+        whole = np.asarray(picture)
+    assert height == 30
+    assert whole.shape[0] > top + height  # a legend
+    for names in (whole[:top], whole[top + height :]):
+        assert (names < 128).any()
+    pixels = whole[top : top + height]
     assert pixels.shape == (30, 4 * 20 + 3 * GAP_PX, 3)
     seen, true, found, error = (pixels[:, start : start + 20] for start in range(0, 112, 20 + GAP_PX))
     assert (seen == 128).all()
@@ -80,7 +90,7 @@ def test_a_place_is_a_strip_of_four(tmp_path: Path) -> None:
 
 def test_errors_are_marked_where_both_are_known() -> None:
     truth, predicted = np.uint8([[0, 0, 255, 1]]), np.uint8([[0, 1, 1, 255]])
-    picture = mark_errors(np.zeros((1, 4, 3), np.float32), truth, predicted, 2)
+    picture = mark_errors(np.zeros((1, 4, 3), np.float32), truth, predicted, 2, WRONG)
     assert picture[0, 1].tolist() == list(WRONG)
     assert (picture[0, 2:] == 255).all()
     assert (picture[0, 0] == picture[0, 0, 0]).all()  # grey

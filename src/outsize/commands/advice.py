@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from outsize.commands.planning import train_task
 from outsize.job import Job
-from outsize.plan.choose import usable_bytes, usable_share
+from outsize.plan.choose import seconds_of_windows, usable_bytes, usable_share
+from outsize.plan.cores import cores_to_show
 from outsize.plan.cost import StepCost
-from outsize.plan.request import Request, Work, make_request
-from outsize.plan.tilings import Cut, list_cuts
+from outsize.plan.plan import Tiling
+from outsize.plan.request import Course, Request, Work, course_of, make_request
+from outsize.plan.tilings import Cut, list_cuts, train_cores
 from outsize.plan.times import host_calls, together
 from outsize.units import num_px_of
 
@@ -24,10 +26,10 @@ Cuts = tuple[
 
 
 def cuts_of(job: Job, planned: Planned) -> Iterator[Cuts]:
-    """Yield the ways to cut the largest scene for prediction, and a training window, where they do not fit whole."""
+    """Yield the ways to cut the largest scene for prediction, and a training window, where they are cut."""
     scene_px, tiles = _largest_px(planned), planned.predict_plan.tiles
     if tiles is not None and max(scene_px) > tiles.core_px:
-        yield "prediction", _predict_cuts(job, planned, scene_px, tiles.core_px), scene_px, tiles.core_px
+        yield "prediction", _predict_cuts(job, planned, scene_px, tiles), scene_px, tiles.core_px
     tiles = planned.train_plan.tiles
     if tiles is not None:
         window_px = job.train.window_px
@@ -40,16 +42,20 @@ def cuts_of(job: Job, planned: Planned) -> Iterator[Cuts]:
         yield "a training step", cuts, window_px, tiles.core_px
 
 
-def _predict_cuts(job: Job, planned: Planned, scene_px: tuple[int, int], core_px: int) -> list[Cut]:
+def _predict_cuts(job: Job, planned: Planned, scene_px: tuple[int, int], tiles: Tiling) -> list[Cut]:
     facts = planned.facts
-    window = facts.window
+    budget_bytes = usable_bytes(facts.machine, job.limits)
+
+    def peak_of(px: tuple[int, int] = (0, 0)) -> int:
+        return planned.resident_bytes + facts.window.peak_bytes(px[0] * px[1])
+
     return list_cuts(
         scene_px,
-        facts.halo,
-        peak_of=lambda px: planned.resident_bytes + window.peak_bytes(px[0] * px[1]),
-        seconds_of=lambda px: window.seconds(px[0] * px[1]),
-        budget_bytes=usable_bytes(facts.machine, job.limits),
-        planned_px=core_px,
+        tiles.halo,  # that of the plan, which the job may have asked to be shorter than the model's
+        cores_to_show(max(scene_px), tiles.core_px, tiles.stride_px),
+        peak_of=peak_of,
+        seconds_of=lambda px, num: seconds_of_windows(facts, num, px[0] * px[1], budget_bytes - peak_of()),
+        budget_bytes=budget_bytes,
     )
 
 
@@ -73,38 +79,53 @@ def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px:
     return list_cuts(
         window_px,
         facts.halo,
+        train_cores(max(window_px), core_px, facts.halo.stride_px),
         peak_of=lambda px: int(peaks[1] + bytes_per_px * beyond_px(px)),
-        seconds_of=lambda px: together(
-            times[1] + s_per_px * beyond_px(px), num_calls * task.host_op_s, overlaps=task.overlaps
+        seconds_of=lambda px, num: (
+            num
+            * together(
+                times[1] + s_per_px * beyond_px(px), num_calls * task.host_op_s, overlaps=task.overlaps
+            )
         ),
         budget_bytes=usable_bytes(facts.machine, job.limits),
-        planned_px=core_px,
     )
+
+
+def course_for(job: Job, planned: Planned) -> Course:
+    """Say how many steps a training has, and how long it takes with its validations."""
+    return course_of(planned.train_plan, planned.facts, _work(job, planned), job.train.max_minutes)
 
 
 def request_for(job: Job, planned: Planned) -> Request:
     """Say what to ask for, so that the training of a job and the prediction of its test scenes run to their end."""
+    return make_request(
+        planned.train_plan,
+        planned.predict_plan,
+        planned.facts,
+        _work(job, planned),
+        num_gpus=0 if planned.where.kind == "cpu" else planned.where.num_gpus,
+        usable=usable_share(planned.facts.machine),
+    )
+
+
+def _work(job: Job, planned: Planned) -> Work:
+    """Count steps as the training does: windows that cover its part of the scenes once, in whole batches."""
+    from outsize.data.blocks import areas_of
+
     section = job.train
     held = {split: sum(scene.image.num_px for scene in scenes) for split, scenes in planned.splits.items()}
-    per_epoch = section.samples_per_epoch or max(1, round(held["train"] / num_px_of(section.tile_px)))
+    learnt_px = sum(area.num_px for scene in planned.splits.train for area in areas_of(scene))
+    per_epoch = section.samples_per_epoch or max(1, round(learnt_px / num_px_of(section.tile_px)))
     num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
     num_classes = len(job.data.classes) if job.predict.probabilities else 0
-    work = Work(
-        num_steps=num_epochs * -(-per_epoch // section.batch),
+    return Work(
+        num_steps=num_epochs * max(1, per_epoch // section.batch),
         num_epochs=num_epochs,
         validated_px=held["val"] or held["train"],
         predicted_px=held["test"],
         bytes_per_px=1 + job.predict.confidence + num_classes,
         num_workers=section.workers,
         batch_bytes=section.batch * num_px_of(section.tile_px) * (4 * len(planned.bands) + 2),
-    )
-    return make_request(
-        planned.train_plan,
-        planned.predict_plan,
-        planned.facts,
-        work,
-        num_gpus=0 if planned.where.kind == "cpu" else planned.where.num_gpus,
-        usable=usable_share(planned.facts.machine),
     )
 
 

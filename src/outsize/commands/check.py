@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outsize.commands.naming import naming
-from outsize.errors import DataError, OutsizeError, explain
+from outsize.errors import DataError, OutsizeError
 from outsize.job import Job, load_job
+from outsize.job.models import refuse_unknown_model
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 
 if TYPE_CHECKING:
     from outsize.data.catalogue import Survey
     from outsize.data.check import Checked
+    from outsize.data.problems import Problem
 
 _MAX_SHOWN = 20  # problems of one kind in the table; data.json has all of them
 
@@ -23,7 +25,7 @@ _MAX_SHOWN = 20  # problems of one kind in the table; data.json has all of them
 def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> None:
     """Check a job's data: a table of what is there and what is wrong, split.json, data.json; fails where it must."""
     from outsize.data.catalogue import make_splits, refuse_too_many
-    from outsize.data.check import check_data, open_and_count, refuse_problems, save
+    from outsize.data.check import check_data, open_and_count, save
     from outsize.data.loader import num_cores
     from outsize.data.split import write_split
 
@@ -31,6 +33,7 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
     run = RunFolder(Path(job.run))
     num_threads = max(job.train.workers, num_cores())
     with naming(job_path):
+        refuse_unknown_model(job.model.name)
         survey, known = open_and_count(job.data, seed=job.seed, cache=run.labels, num_threads=num_threads)
         _refuse_faults(survey, reporter)
         refuse_too_many(survey.corrupt, survey.num_images, job.data.max_bad_share)
@@ -47,7 +50,7 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
     write_split(run.split, checked.splits)
     save(run.data, job.data, splits, checked)
     _say(job, checked, reporter)
-    refuse_problems(checked)
+    _refuse(checked.problems, reporter)
     reporter.say("written", f"written: {run.data}, {run.split}")
 
 
@@ -66,21 +69,32 @@ def blocks_halo_px(job: Job, in_channels: int) -> int:
 
 
 def _refuse_faults(survey: Survey, reporter: Reporter) -> None:
-    """List all images that cannot be used, then fail with the first."""
-    faults: list[OutsizeError | DataError] = list(survey.faults)
-    if not faults:
+    """Refuse data of which images cannot be used, and name all of them."""
+    from outsize.data.problems import Problem
+
+    if survey.faults:
+        texts = (*map(str, survey.faults), *(bad.reason for bad in survey.corrupt))
+        _refuse([Problem("fault", "", text) for text in texts], reporter, type(survey.faults[0]))
+
+
+def _refuse(problems: Sequence[Problem], reporter: Reporter, error: type[OutsizeError] = DataError) -> None:
+    """Fail with the first problem that stands in the way; the others are listed before: each is said once."""
+    from outsize.data.problems import merged
+
+    fatal = merged([problem for problem in problems if problem.fatal])
+    if not fatal:
         return
-    for fault in (*faults[:_MAX_SHOWN], *(DataError(bad.reason) for bad in survey.corrupt[:_MAX_SHOWN])):
-        reporter.say("problem", str(fault))
-    if len(faults) == 1:
-        raise faults[0]
-    need, remedy = "images with labels that fit", "mend them; all are listed above"
-    raise DataError(
-        explain("the data cannot be used", f"{len(faults)} faults, first: {faults[0]}", need, remedy)
-    )
+    first, *others = fatal
+    for each in others[:_MAX_SHOWN]:
+        reporter.say("problem", f"wrong: {each.text}")
+    where = "shown without --quiet" if reporter.style == "quiet" else "listed above"
+    more = f" ({len(others)} more problem{'s' if len(others) > 1 else ''}, {where})" if others else ""
+    raise error(first.text + more)
 
 
 def _say(job: Job, checked: Checked, reporter: Reporter) -> None:
+    from outsize.data.problems import merged
+
     facts = {
         "images": {split: len(scenes) for split, scenes in checked.splits.items()},
         "class_px": {split: counts.tolist() for split, counts in checked.class_px.items()},
@@ -89,9 +103,14 @@ def _say(job: Job, checked: Checked, reporter: Reporter) -> None:
         **({} if checked.objects is None else {"objects": checked.objects.as_dict()}),
     }
     reporter.say("check", _table(job, checked) if reporter.style == "bar" else _summary(checked), **facts)
-    say_set_aside(checked, reporter)
-    for problem in checked.problems[:_MAX_SHOWN]:
-        reporter.say("problem", f"{'wrong' if problem.fatal else 'note'}: {problem.text}")
+    is_refused = any(problem.kind == "corrupt" for problem in checked.problems)
+    if not is_refused:
+        say_set_aside(checked, reporter)
+    elif len(checked.splits.set_aside) > 1:  # what is wrong with a single one is what the check ends with
+        for bad in checked.splits.set_aside[:_MAX_SHOWN]:
+            reporter.say("corrupt", f"cannot be read: {bad.reason}", file=str(bad.path))
+    for problem in merged([each for each in checked.problems if not each.fatal])[:_MAX_SHOWN]:
+        reporter.say("problem", f"note: {problem.text}")
 
 
 def say_set_aside(checked: Checked, reporter: Reporter) -> None:
@@ -107,7 +126,8 @@ def _summary(checked: Checked) -> str:
     num = len({scene.image.path for _, scenes in checked.splits.items() for scene in scenes})
     num_fatal = sum(problem.fatal for problem in checked.problems)
     objects = "" if checked.objects is None else f"\n{checked.objects.text}"
-    return f"{num} images, {len(checked.splits.set_aside)} set aside, {num_fatal} problems{objects}"
+    problems = f"{num_fatal} problem{'' if num_fatal == 1 else 's'}"
+    return f"{num} images, {len(checked.splits.set_aside)} set aside, {problems}{objects}"
 
 
 def _table(job: Job, checked: Checked) -> str:

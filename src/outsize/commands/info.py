@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, read_json
+
+_MANY = 4  # names that are listed in full
 
 
 def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
@@ -35,10 +38,19 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
         scores = read_json(run.scores, "evaluate")
         facts |= {f"scores, {name}": _score(split) for name, split in scores.items()}
     maps = sorted(run.predictions.glob("*.tif")) if run.predictions.is_dir() else []
-    facts["maps"] = ", ".join(path.name for path in maps) or "none yet"
-    width = max(len(name) for name in facts)
-    reporter.say("info", "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items()), **facts)
+    names = [path.name for path in maps]
+    facts["maps"] = ", ".join(names) or "none yet"
+    shown = {**facts, "maps": _few(names) or "none yet"}  # a program is told all of them
+    width = max(len(name) for name in shown)
+    reporter.say("info", "\n".join(f"{name:<{width}}  {value}" for name, value in shown.items()), **facts)
     return facts
+
+
+def _few(names: Sequence[str]) -> str:
+    """List names; of many the first, and how many there are."""
+    if len(names) <= _MANY:
+        return ", ".join(names)
+    return f"{len(names):,}: {', '.join(names[:_MANY])} and {len(names) - _MANY:,} more"
 
 
 def _score(figures: dict[str, Any], prefix: str = "", form: str = "") -> str:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outsize.errors import DataError, OutputError, explain
+from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import write_text
 
 if TYPE_CHECKING:
     from outsize.data.guess import Guess
     from outsize.data.recognise import Dataset
+    from outsize.data.split import BadFile
 
 _COLOURS = ("#b8b08d", "#d1495b", "#3474c2", "#266e38", "#decb6e", "#7a4fa3", "#e07b39", "#4fb0ae", "#8c8c8c")
 
 _TEXT = """\
 # Written by `outsize init` from a look at {folder}: {num}.
-# Lines to look at are marked CHECK. Every key: docs/job.md.
+# {marked}Every key: docs/job.md.
 task = "{task}"{task_note}
 seed = 0
 run = {run}
@@ -76,6 +79,9 @@ test = 0.15
 
 _CLASS_MAPS = "CHECK: or taco-1, -2, -3, -4, -17, -60; or leave it out and list data.classes"
 
+_CHECK = "CHECK:"  # marks a line to look at
+_MAX_SHOWN = 5  # files that a warning names
+
 _SPLIT_NOTES = {
     "scene": "each image is in one of train, val and test",
     "folder": "images of one folder stay together; or name test_folders",
@@ -102,34 +108,70 @@ def init(
             explain(f"{folder} cannot be looked at", what, "a folder of images", "check the path")
         )
     found = guess(folder, objects=objects)
-    write_text(target, _as_job(found, folder, target))
+    run = f"runs/{target.stem if out is not None else folder.resolve().name}"
+    text = _as_job(found, folder, target, run)
+    write_text(target, text)
+    _warn_unreadable(found, reporter)
     kind = found.format if found.dataset else "pictures with masks" if found.is_picture else "scenes"
     is_split = found.dataset is not None and found.dataset.is_split
     split = "as distributed" if is_split else f"by {found.split_by}"
+    option = _split_option(found, target)
     lines = [
         f"{_images(found.num_images)} ({kind}), {len(found.classes)} classes, split {split}: {target}",
-        "next: open it, name the classes (lines marked CHECK), then run",
-        f"  outsize check {target}",
-        f"  outsize train {target}",
+        f"next: open it{', look at the lines marked CHECK' if _CHECK in text else ''}, then run",
+        *(f"  outsize {verb} {shlex.quote(str(target))}" for verb in ("check", "plan", "train")),
+        *(f"  outsize {verb} {shlex.quote(run)}{option}" for verb in ("predict", "evaluate")),
     ]
     facts = {"job": str(target), "images": found.num_images, "format": found.format}
     reporter.say("init", "\n".join(lines), **facts, classes=[name for name, _, _ in found.classes])
     return target
 
 
-def _as_job(found: Guess, folder: Path, target: Path) -> str:
+def _split_option(found: Guess, target: Path) -> str:
+    """Return what predict and evaluate need where a dataset as distributed holds no labelled test images."""
+    if found.dataset is None or not found.dataset.is_split:
+        return ""
+    from outsize.data.catalogue import FORMATS
+
+    job = load_job(target)
+    return "" if FORMATS[job.data.format](job.data, job.seed).shared.get("test") else " --split val"
+
+
+def _warn_unreadable(found: Guess, reporter: Reporter) -> None:
+    bad = found.unreadable
+    if not bad:
+        return
+    named = [f"{each.path} ({_what_was_found(each)})" for each in bad[:_MAX_SHOWN]]
+    more = f" and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
+    files = f"{len(bad)} file{'s' if len(bad) > 1 else ''}"
+    text = (
+        f"warning: passed over {files} that cannot be read: {', '.join(named)}{more}; "
+        "copy what is broken again from its source, or let `outsize check` set it aside: data.max_bad_share"
+    )
+    reporter.say("warning", text, files=[str(each.path) for each in bad])
+
+
+def _what_was_found(bad: BadFile) -> str:
+    """Return of an error's four parts the second: the last is about rasters as well, not about a single picture."""
+    found = bad.reason.partition(": found ")[2].partition(", needed ")[0] or bad.reason
+    return found.replace(f"'{bad.path}' ", "").rstrip(".")
+
+
+def _as_job(found: Guess, folder: Path, target: Path, run: str) -> str:
     here, there = target.parent.resolve(), folder.resolve()
     root = there.relative_to(here).as_posix() if there.is_relative_to(here) else there.as_posix()
     can_be_both = found.format == "coco" or bool(found.attribute or found.all_polygons)
     note = "        # or each outline an object of its own: `outsize init --objects`"
+    data = _data(found, root) if found.dataset is None else _dataset(found.dataset, root)
     return _TEXT.format(
+        marked="Lines to look at are marked CHECK. " if _CHECK in data else "",
         task="instances" if found.objects else "segment",
         task_note=note if can_be_both and not found.objects else "",
         model=_INSTANCES if found.objects else _SEGMENT,
         folder=" ".join(str(folder).split()),
         num=_images(found.num_images),
-        run=_quoted(f"runs/{there.name}"),
-        data=_data(found, root) if found.dataset is None else _dataset(found.dataset, root),
+        run=_quoted(run),
+        data=data,
     )
 
 

@@ -16,6 +16,8 @@ from outsize.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Planned
+    from outsize.plan.request import Course
+    from outsize.plan.tilings import Cut
 
 _MAX_REJECTED = 6  # told; plan.json has all of them
 
@@ -31,6 +33,7 @@ def plan(
     request: bool = False,
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
+    from outsize.commands.advice import course_for
     from outsize.commands.planning import situation_here, situation_named
     from outsize.commands.preparing import plan_job
     from outsize.measure.machine import pick_device
@@ -46,8 +49,8 @@ def plan(
         where = situation_here(pick_device(device_name), job.train.precision)
     with naming(job_path):
         planned = plan_job(job, where, reporter)
-    for each in (planned.train_plan, planned.predict_plan):
-        say_plan(each, reporter)
+    say_plan(planned.train_plan, reporter, course_for(job, planned))
+    say_plan(planned.predict_plan, reporter)
     _say_cuts(job, planned, reporter)
     if request:
         _say_request(job, planned, reporter)
@@ -58,34 +61,49 @@ def plan(
         reporter.say("written", f"written: {run.facts}, {run.plan}")
 
 
-def say_plan(plan: Plan, reporter: Reporter) -> None:
-    """Report one plan in a few lines."""
+def say_plan(plan: Plan, reporter: Reporter, course: Course | None = None) -> None:
+    """Report one plan in a few lines; of a training also how long it takes, where that is given."""
     kind = "exact" if plan.exact else "approximate"
     peak = f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.limit_bytes)}"
     what = "a step" if plan.purpose == "train" else f"{plan.batch} tile(s)"
     time = "" if plan.step_s is None else f", {format_seconds(plan.step_s)} for {what}"
     lines = [f"{plan.purpose}: {kind}, {peak}{time} predicted"]
+    lines += [] if course is None else [f"  {course.text()}"]
     lines += [f"  because {reason}" for reason in plan.why]
     lines += [f"  rejected {each.what}: {each.why}" for each in plan.rejected[:_MAX_REJECTED]]
     if len(plan.rejected) > _MAX_REJECTED:
         lines.append(f"  and {len(plan.rejected) - _MAX_REJECTED} other ways")
-    reporter.say("plan", "\n".join(lines), **plan.as_dict())
+    reporter.say("plan", "\n".join(lines), **plan.as_dict(), **({} if course is None else course.as_dict()))
 
 
 def _say_cuts(job: Job, planned: Planned, reporter: Reporter) -> None:
-    """Show how the largest scene could be cut, where it is too large for one tile."""
+    """Show how the largest scene could be cut, where it is."""
     from outsize.commands.advice import cuts_of
     from outsize.plan.tilings import as_table, remarks
 
     for purpose, cuts, scene_px, core_px in cuts_of(job, planned):
-        halo, asked = planned.facts.halo, purpose == "prediction" and job.limits.tile_px is not None
         taken = next(cut for cut in cuts if cut.tiling.core_px == core_px)
         lines = [
             f"{purpose} of {scene_px[0]} x {scene_px[1]} px, cut into q x q tiles:",
             as_table(cuts, taken),
         ]
-        lines += [f"  because {text}" for text in remarks(taken, cuts, scene_px, halo, asked=asked)]
+        reasons = remarks(taken, scene_px, planned.facts.halo)
+        reasons += _why_core(taken, cuts, scene_px, job, planned, trains=purpose != "prediction")
+        lines += [f"  because {text}" for text in reasons]
         reporter.say("cuts", "\n".join(lines), purpose=purpose, taken=taken.num_per_side)
+
+
+def _why_core(
+    taken: Cut, cuts: Sequence[Cut], scene_px: tuple[int, int], job: Job, planned: Planned, *, trains: bool
+) -> list[str]:
+    from outsize.plan.cores import largest_core
+    from outsize.plan.tilings import why_predicted_so, why_trained_so
+
+    if trains:
+        return why_trained_so(taken, cuts)
+    if job.limits.tile_px is not None:
+        return ["limits.tile_px asks for this core"]
+    return why_predicted_so(taken, cuts, largest_core(planned.where.kind, scene_px))
 
 
 def _say_request(job: Job, planned: Planned, reporter: Reporter) -> None:

@@ -58,7 +58,7 @@ def predict(
     finds_objects = TASKS[job.task].decode is None
     make: Any = _object_products if finds_objects else _products
     products: list[Products | ObjectProducts] = [
-        replace(make(folder / name, job.predict), inside=areas[info.path])
+        replace(make(folder / name, job.predict, info), inside=areas[info.path])
         for name, info in zip(names, infos, strict=True)
     ]
     _refuse_overwriting(products, infos)
@@ -140,21 +140,26 @@ def _lay_areas(
     return areas
 
 
-def _products(path: Path, section: PredictSection) -> Products:
+def _products(path: Path, section: PredictSection, info: SceneInfo) -> Products:
     from outsize.infer.scene import Products
+    from outsize.raster.georef import NO_PLACE
+
+    vectors = section.polygons
+    if vectors == "auto":
+        vectors = "none" if info.georef == NO_PLACE else "gpkg"
 
     return Products(
         path.with_name(f"{path.name}.tif"),
         confidence=section.confidence,
         probabilities=section.probabilities,
-        polygons=None if section.polygons == "none" else path.with_name(f"{path.name}.{section.polygons}"),
+        polygons=None if vectors == "none" else path.with_name(f"{path.name}.{vectors}"),
         min_area_m2=section.min_area_m2,
         simplify_m=section.simplify_m,
         overviews=section.overviews,
     )
 
 
-def _object_products(path: Path, section: PredictSection) -> ObjectProducts:
+def _object_products(path: Path, section: PredictSection, _: SceneInfo) -> ObjectProducts:
     from outsize.infer.object_scene import ObjectProducts
 
     return ObjectProducts(path, section.objects)
@@ -206,7 +211,9 @@ def _warn_resolution(ready: Ready, info: SceneInfo, reporter: Reporter) -> None:
 
 
 def _say(result: dict[str, Any], info: SceneInfo, reporter: Reporter) -> None:
-    polygons = f", {result['num_polygons']:,} polygons" if "num_polygons" in result else ""
+    polygons = ""
+    if "num_polygons" in result:
+        polygons = f", {result['num_polygons']:,} polygons in {format_seconds(result['polygons_s'])}"
     text = (
         f"{info.path.name}: {format_pixels(info.height, info.width)} in {format_seconds(result['tiles_s'])} "
         f"({result['tiles_mpx_per_s']} Mpx/s), redundancy {result['redundancy']:.2f}{polygons}: "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from outsize.commands.hosting import host_has_room
 from outsize.commands.planned import read_train_plan
+from outsize.data.layout import listed
 from outsize.errors import RunError, explain
 from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan
@@ -15,24 +17,68 @@ from outsize.runs import RunFolder, open_run, output_errors, write_text
 if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
 
+_FIXED = ("data", "model", "train", "seed")  # what decides how a training goes on
+_MAX_CHARS = 40  # of a value that is told
+
 
 def resumes(run: RunFolder, job: Job, mode: str) -> bool:
     """Say whether to resume; refuse to mix a new training with an old one."""
     if mode == "resume" and run.state.exists():
         before = load_job(open_run(run.path).job)
-        changed = [
-            part for part in ("data", "model", "train", "seed") if getattr(before, part) != getattr(job, part)
-        ]
-        if changed:
+        if any(getattr(before, part) != getattr(job, part) for part in _FIXED):
+            found = listed(changed_keys(before, job)) or "another job"
             need, remedy = "the job it was started with", "undo the change, or train with --overwrite"
-            raise RunError(
-                explain(f"run {run.path} cannot be resumed", f"another {changed[0]}", need, remedy)
-            )
+            raise RunError(explain(f"run {run.path} cannot be resumed", found, need, remedy))
         return True
     if run.state.exists() and mode == "new":
         remedy = "continue with --resume, start anew with --overwrite, or set another `run` in the job"
         raise RunError(explain(f"run {run.path} exists", "a training in it", "an empty folder", remedy))
     return False
+
+
+def changed_keys(before: Job, now: Job) -> list[str]:
+    """Name the keys by which two jobs train differently, each with both values where they are short."""
+    old, new = (_flat(job.model_dump(mode="json", include=set(_FIXED))) for job in (before, now))
+    return [
+        _change(key, old.get(key), new.get(key)) for key in {**new, **old} if old.get(key) != new.get(key)
+    ]
+
+
+def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found = {}
+    for key, value in tree.items():
+        inner = _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+        found.update(inner)
+    return found
+
+
+def _change(key: str, old: object, new: object) -> str:
+    ours, theirs = ("nothing" if value is None else repr(value) for value in (new, old))
+    is_short = max(len(ours), len(theirs)) <= _MAX_CHARS
+    return f"{key} = {ours} instead of {theirs}" if is_short else f"another {key}"
+
+
+def is_finished(job: Job, position: Mapping[str, Any]) -> bool:
+    """Say whether a saved training has nothing left to do: its epochs are over, or its minutes, or it stopped early."""
+    phases = job.train.all_phases()
+    max_minutes = job.train.max_minutes
+    if max_minutes is not None and position["spent_s"] >= 60 * max_minutes:
+        return True
+    if position["phase"] < len(phases) - 1:
+        return False
+    return bool(position["stopped"]) or position["epoch"] >= (phases[-1].epochs or job.train.epochs)
+
+
+def say_finished(run: RunFolder, position: Mapping[str, Any], reporter: Reporter) -> None:
+    """Say that there is nothing to resume, and how to train further."""
+    steps, best = position["total_steps"], position["best_score"]
+    name = run.path.as_posix()
+    text = (
+        f"{run.path} is finished after {steps} step{'' if steps == 1 else 's'}, and nothing was trained. "
+        f"To train further, start another run from its weights: --set train.init={name} --set run={name}-2. "
+        "To train longer from the beginning, set train.epochs (or train.max_minutes) and say --overwrite"
+    )
+    reporter.say("finished", text, steps=steps, best=best, run=str(run.path))
 
 
 def plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: Reporter) -> Plan:

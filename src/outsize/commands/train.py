@@ -13,7 +13,7 @@ from outsize.commands.hosting import place, what_moved
 from outsize.commands.lessons import Lessons, batch_maker, open_feed, open_lessons
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
-from outsize.commands.resuming import begin, plan_to_go_on_with, resumes
+from outsize.commands.resuming import begin, is_finished, plan_to_go_on_with, resumes, say_finished
 from outsize.commands.taken import memory_taken
 from outsize.commands.validating import log_and_say, validate
 from outsize.errors import RunError, explain
@@ -56,6 +56,9 @@ def train(
     if state is None:
         begin(run, job)
     prepared.record(run)
+    if state is not None and is_finished(job, state[1]):
+        say_finished(run, state[1], reporter)
+        return run
     for plan in (prepared.train_plan, prepared.predict_plan):
         say_plan(plan, reporter)
     if not prepared.splits.val:

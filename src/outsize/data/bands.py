@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, JobError, explain
 from outsize.raster.read import SceneInfo
 
 
@@ -20,7 +20,7 @@ def band_order(expected: Sequence[str], info: SceneInfo) -> tuple[int, ...] | No
                 f"bands of {info.path} do not match the model",
                 f"{info.num_bands} ({_listed(info.band_names)})",
                 f"{len(expected)} ({_listed(expected)})",
-                "give a scene with the bands the model was trained on",
+                "give a scene with these bands, or where nothing is trained yet correct data.bands",
             )
         )
     theirs, ours = list(info.band_names), list(expected)
@@ -51,10 +51,34 @@ def in_order(bands: Sequence[str], info: SceneInfo) -> SceneInfo:
     return replace(info, band_indexes=indexes, band_names=tuple(bands))
 
 
+def misnamed(bands: Sequence[str], images: Sequence[SceneInfo]) -> list[JobError]:
+    """Return what is wrong with data.bands where they are those of no image at all.
+
+    Where they are those of some, it is the others that differ.
+    """
+    if not bands or not images or any(_has(bands, image) for image in images):
+        return []
+    first = images[0]
+    names = own_bands(first)
+    named = f": {_listed(names)}" if any(names) else ""
+    need = f"the {first.num_bands} of {first.path.name}{named}"
+    remedy = "name the bands of the files in data.bands, or leave it out"
+    found = f"{len(bands)}: {_listed(bands)}"
+    return [JobError(explain("data.bands are not those of the images", found, need, remedy))]
+
+
 def own_bands(info: SceneInfo) -> tuple[str, ...]:
     """Return the names in the file; a colour picture (PNG, JPEG) has none, but its format says what they are."""
     is_colour_picture = not info.driver and info.num_bands == 3
     return ("red", "green", "blue") if is_colour_picture else info.band_names
+
+
+def _has(bands: Sequence[str], info: SceneInfo) -> bool:
+    try:
+        band_order(bands, info)
+    except DataError:
+        return False
+    return True
 
 
 def _listed(names: Sequence[str]) -> str:

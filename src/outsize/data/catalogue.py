@@ -8,12 +8,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from outsize.data.bands import in_order, own_bands
+from outsize.data.bands import in_order, misnamed, own_bands
 from outsize.data.camvid import find_camvid
 from outsize.data.cityscapes import find_cityscapes
 from outsize.data.coco import find_coco
 from outsize.data.instances_masks import find_masks
-from outsize.data.layout import Layout, refuse_keys
+from outsize.data.layout import Layout, listed, missing_root, refuse_keys
 from outsize.data.loader import prefetch, prefetch_in_processes
 from outsize.data.patterns import find_patterns
 from outsize.data.scenes import LabelledScene, open_image
@@ -88,7 +88,8 @@ def look_around(
     do more than open it: that overlaps with what is done to others, and what it returns comes back by image.
     """
     refuse_keys(data)
-    layout = FORMATS[data.format](data, seed)
+    no_root = missing_root(data)
+    layout = Layout(faults=no_root) if no_root else FORMATS[data.format](data, seed)
     if layout.faults:
         return Survey({}, (), layout.faults, layout.shared), {}
     places = {path: split for split, held in layout.shared.items() for path in held}
@@ -131,6 +132,7 @@ def look_around(
             corrupt.append(BadFile(path, str(found)))
         else:
             faults.append(found)
+    faults += misnamed(data.bands, [scene.image for scene in scenes.values()])
     return Survey(scenes, tuple(corrupt), tuple(faults), layout.shared, tuple(bands), layout.notes), visits
 
 
@@ -148,11 +150,23 @@ def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -
     splits = Splits(**shared, set_aside=survey.corrupt, notes=survey.notes)
     for split, scenes in splits.items():
         if survey.shared[split] and not scenes and data.split.by != "blocks":
-            found = f"all {len(survey.shared[split])} images set aside"
-            need, remedy = "at least one image", "restore them from their source"
-            raise DataError(explain(f"nothing is left for {split}", found, need, remedy))
+            raise DataError(nothing_left(split, survey.shared[split], data))
     check_split(splits, gap_px)
     return splits
+
+
+def nothing_left(split: str, bad: Sequence[Path], data: DataSection) -> str:
+    """Say that all images of a split cannot be read, which they are, and what to do."""
+    other = "set another data.split or seed" if data.images else f"name others in data.{split}"
+    if data.is_dataset:
+        other = "download them again"
+    found = (
+        f"all {len(bad)} unreadable: {listed(bad)}"
+        if len(bad) > 1
+        else f"its only image unreadable: {bad[0]}"
+    )
+    remedy = f"restore the files from their source, or {other}"
+    return explain(f"nothing is left for {split}", found, "at least one image that can be read", remedy)
 
 
 def _refuse_no_gap(data: DataSection) -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.catalogue import OpenScene, Survey, look_around, refuse_too_many
+from outsize.data.catalogue import OpenScene, Survey, look_around, nothing_left, refuse_too_many
 from outsize.data.folders import pair_of
 from outsize.data.instances_count import ObjectCounts, count_objects
 from outsize.data.loader import prefetch
@@ -22,7 +22,7 @@ from outsize.data.scenes import LabelledScene, label_table, stack_files
 from outsize.data.split import BadFile, Splits
 from outsize.data.statistics import BandStatistics, from_sums, num_windows
 from outsize.data.tally import BLOCK_PX, Tally, are_plain, is_small, tally_pictures, tally_scene
-from outsize.errors import DataError, explain
+from outsize.errors import DataError
 from outsize.job import DataSection
 from outsize.progress import Bar, Reporter
 from outsize.raster.picture import Picture, has_picture_name
@@ -207,10 +207,11 @@ def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, Tally]) ->
         for split, counts in tally.split_px.items():
             class_px[split] += counts
     for split, scenes in kept.items():
-        if getattr(splits, split) and not scenes:
-            found, need = f"all {len(getattr(splits, split))} images corrupt", "at least one image"
-            text = explain(f"nothing is left for {split}", found, need, "restore them from their source")
-            problems.append(Problem("corrupt", "", text))
+        # where more are corrupt than may be, that a split has none left is no news
+        too_many = any(each.kind == "corrupt" for each in problems)
+        if getattr(splits, split) and not scenes and not too_many:
+            gone = [scene.image.path for scene in getattr(splits, split)]
+            problems.append(Problem("nothing left", str(gone[0]), nothing_left(split, gone, data)))
     if kept.train:
         bands = data.bands or kept.train[0].image.band_names
         if not problems:  # what follows from a broken file is no news

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from outsize.data.recognise import Dataset, recognise
+from outsize.data.split import BadFile
 from outsize.errors import DataError, explain
 from outsize.raster.burn import VECTOR_SUFFIXES, attribute_values, list_attributes
 from outsize.raster.read import SceneInfo, SceneReader, describe
@@ -21,6 +23,9 @@ _IMAGE_WORDS = ("image", "images", "img", "imgs", "scene", "scenes", "rgb", "pho
 _MAX_READ = 60  # label files looked into for class values
 _MAX_CLASSES = 64
 _SCENE_PX = 4096**2  # above this an image is a scene that is split into blocks
+
+
+Look = TypeVar("Look")
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Guess:
     is_picture: bool = False
     dataset: Dataset | None = None  # one with a layout of its own, whose other keys need not be said
     objects: bool = False  # whether labels are learnt as objects one by one
+    unreadable: tuple[BadFile, ...] = ()  # of those that were looked into
 
 
 def guess(folder: Path, *, objects: bool = False) -> Guess:
@@ -132,13 +138,14 @@ def _templates(images: Sequence[Path], marked: Sequence[Path]) -> Iterable[str]:
 
 
 def _from_rasters(folder: Path, pairs: dict[Path, Path], labels: str, objects: bool) -> Guess:
-    infos = [describe(path) for path in list(pairs)[:_MAX_READ]]
-    per_file = [_values_in(path) for path in list(pairs.values())[:_MAX_READ]]
+    infos, bad = _readable(list(pairs)[:_MAX_READ], describe)
+    masks, bad_masks = _readable(list(pairs.values())[:_MAX_READ], _dtype_and_values)
+    per_file = [found for _, found in masks]
     ignore_value = 255
     values = sorted({value for found in per_file for value in found} - {ignore_value})
     is_no_class = len(values) > _MAX_CLASSES or any(value > 253 for value in values)
     # bytes of many values may be a soft mask, or a photo: more than bytes are there to number objects
-    is_wide = describe(next(iter(pairs.values())), ids=True).dtype != "uint8"
+    is_wide = masks[0][0] != "uint8"
     objects = objects or (is_no_class and is_wide and all(map(_are_ids, per_file)))
     if is_no_class and not objects:
         need, remedy = (
@@ -162,11 +169,12 @@ def _from_rasters(folder: Path, pairs: dict[Path, Path], labels: str, objects: b
         num_images=len(pairs),
         is_picture=is_picture,
         objects=objects,
+        unreadable=(*bad, *bad_masks),
     )
 
 
 def _from_polygons(folder: Path, images: list[Path], vectors: list[Path]) -> Guess:
-    infos = [describe(path) for path in images[:_MAX_READ]]
+    infos, bad = _readable(images[:_MAX_READ], describe)
     vector = vectors[0]
     own = {image.with_suffix(vector.suffix) for image in images}
     labels = f"{{stem}}{vector.suffix}" if len(vectors) > 1 and set(vectors) >= own else vector.name
@@ -188,7 +196,26 @@ def _from_polygons(folder: Path, images: list[Path], vectors: list[Path]) -> Gue
         attribute=None if found is None else found[0],
         all_polygons=vector.stem if found is None else None,
         outside="background",
+        unreadable=bad,
     )
+
+
+def _readable(paths: Sequence[Path], look: Callable[[Path], Look]) -> tuple[list[Look], tuple[BadFile, ...]]:
+    """Look into files; those that cannot be read are returned by name, and only all of them are too many."""
+    found, bad = [], []
+    for path in paths:
+        try:
+            found.append(look(path))
+        except DataError as error:
+            bad.append(BadFile(path, str(error)))
+    if not found:
+        why = bad[0].reason.partition(": found ")[2].partition(", needed ")[0]
+        what = f"none of {len(bad)} that were tried, {bad[0].path.name} among them: {why}"
+        remedy = "copy the files again from their source"
+        raise DataError(
+            explain(f"nothing in {bad[0].path.parent} can be read", what, "readable files", remedy)
+        )
+    return found, tuple(bad)
 
 
 def _class_attribute(path: Path) -> tuple[str, Counter[str]] | None:
@@ -208,13 +235,13 @@ def _are_ids(values: set[int]) -> bool:
     return not values - {0} or max(values) <= 2 * len(values)
 
 
-def _values_in(path: Path) -> set[int]:
+def _dtype_and_values(path: Path) -> tuple[str, set[int]]:
     info = describe(path, ids=True)
     if info.num_bands != 1:
-        return set()
+        return info.dtype, set()
     with SceneReader(info) as reader:
         raster = reader.read(middle_window(info.height, info.width, 8192))
-    return {int(value) for value in np.unique(raster.pixels[0][raster.valid])}
+    return info.dtype, {int(value) for value in np.unique(raster.pixels[0][raster.valid])}
 
 
 def _two(classes: list[tuple[str, int, str | None]]) -> tuple[tuple[str, int, str | None], ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outsize.data.scenes import LabelledScene
+from outsize.data.scenes import LabelledScene, fixed_folder
 from outsize.data.split import share_out
-from outsize.errors import JobError, OutsizeError, explain
+from outsize.errors import DataError, JobError, OutsizeError, explain
 from outsize.job import DataSection
+from outsize.raster.safety import is_address
 
 CLASS_FORMATS = ("scenes", "folders", "cityscapes", "camvid", "coco")
 OBJECT_FORMATS = ("scenes", "folders", "coco", "masks")
@@ -45,6 +48,41 @@ def refuse_keys(data: DataSection) -> None:
         if getattr(data, key):
             found, need = repr(getattr(data, key))[:80], "keys that the format reads"
             raise JobError(explain(f"data.{key} is not for {data.format}", found, need, "leave it out"))
+
+
+def missing_root(data: DataSection) -> tuple[DataError, ...]:
+    """Return the folder that is not there, by the key that names it, before it is said that no image is in it."""
+    if data.is_dataset:
+        folders = [Path(data.root)]
+    else:
+        patterns = (*data.images, *data.train, *data.val, *data.test)
+        folders = [fixed_folder(pattern) for pattern in patterns if not is_address(pattern)]
+    for folder in dict.fromkeys(folders):
+        missing = next((each for each in (*reversed(folder.parents), folder) if _is_missing(each)), None)
+        if missing is None:
+            continue
+        is_root = data.is_dataset or missing.name in Path(data.root).parts
+        key = (
+            "data.root" if is_root else "data.images" if data.images else "data.train, data.val or data.test"
+        )
+        beside: list[str] = []
+        with suppress(OSError):  # a folder that may not be listed helps nobody
+            beside = [each.name for each in missing.parent.iterdir() if each.is_dir()]
+        near = difflib.get_close_matches(missing.name, beside, n=1, cutoff=0.5)
+        remedy = f"did you mean {near[0]!r} in {key}?" if near else f"correct {key}"
+        need = f"the folder that {key} names"
+        return (DataError(explain(f"the folder {missing} is missing", "no such folder", need, remedy)),)
+    return ()
+
+
+def _is_missing(folder: Path) -> bool:
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # it is there, and what is wrong with it is said where it is read
+        return False
+    return False
 
 
 def share_pictures(paths: Sequence[Path], data: DataSection, seed: int) -> dict[str, tuple[Path, ...]]:

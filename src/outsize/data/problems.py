@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.layout import listed
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import Splits, find_duplicates
 from outsize.errors import explain
+from outsize.raster.picture import has_picture_name
+
+# what differs between texts of one cause: the file, and the place in it
+_PATH = re.compile(r"\S*/\S*[^\s:,;]")
+_PLACE = re.compile(r" at row \d+, column \d+")
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,29 @@ class Problem:
     file: str
     text: str
     fatal: bool = True
+
+
+def merged(problems: Sequence[Problem]) -> list[Problem]:
+    """Return one problem for each cause: the first of it, with the names of other files that have it."""
+    groups: dict[object, list[Problem]] = {}
+    for problem in problems:
+        cause = _PATH.sub("", _PLACE.sub("", problem.text))
+        groups.setdefault((problem.kind, problem.fatal, cause), []).append(problem)
+    return [
+        replace(first, text=f"{first.text} (the same in {len(others)} more: {listed(_names(others))})")
+        if others
+        else first
+        for first, *others in groups.values()
+    ]
+
+
+def _names(problems: Sequence[Problem]) -> list[str]:
+    """Name the files that problems are about: best those that their texts name, as the mask of an image."""
+    paths = [_PATH.search(problem.text.partition(": found ")[0]) for problem in problems]
+    return [
+        Path(problem.file if path is None else path[0]).name
+        for problem, path in zip(problems, paths, strict=True)
+    ]
 
 
 def find_problems(
@@ -68,7 +99,8 @@ def _mixed(first: LabelledScene, scenes: Sequence[LabelledScene], bands: Sequenc
             found = "band names", ", ".join(image.band_names), ", ".join(bands)
         if found is not None:
             kind, here, there = found
-            remedy = "bring all images to the same bands and type (gdal_translate)"
+            tool = "" if has_picture_name(image.path) else " (gdal_translate)"
+            remedy = f"bring all images to the same bands and type{tool}"
             text = explain(f"{image.path} differs from {wanted.path.name}", here, there, remedy)
             problems.append(Problem(f"mixed {kind}", str(image.path), text))
     return problems

@@ -252,6 +252,13 @@ def _matches(pattern: str) -> list[Path]:
     return sorted(Path(*parts[:first]).glob(str(Path(*parts[first:]))))
 
 
+def fixed_folder(pattern: str) -> Path:
+    """Return the folder that a pattern looks in, up to its first star."""
+    path = Path(pattern)
+    first = next((number for number, part in enumerate(path.parts) if _is_pattern(part)), len(path.parts) - 1)
+    return path.parent if first == len(path.parts) - 1 else Path(*path.parts[:first])
+
+
 def _is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,24 +26,33 @@ def write_ledger(folder: Path, entries: Mapping[str, dict[str, Any]], facts: Map
 
 
 def choose_names(folder: Path, scenes: Sequence[Path]) -> list[str]:
-    """Return a name for the map of each scene, without ending: its stem, with folders before it where two are alike.
+    """Return a name for the map of each scene, without ending: its stem, behind folders where several are alike.
 
     A name once given stays with its scene, so that predicting some scenes anew replaces their own maps only.
     """
     known = read_ledger(folder)
     owners = {Path(entry["map"]).stem: key for key, entry in known.items()}
+    keys = [_key(scene) for scene in scenes]
+    longest = max((len(Path(key).parts) for key in keys), default=0)
+    # by how many folders: all of them, so that none of several alike goes by its stem alone
+    wanted = [Counter(_name(key, num) for key in dict.fromkeys(keys)) for num in range(longest)]
     names = []
-    for scene in scenes:
-        key = _key(scene)
+    for key in keys:
         if key in known:
             names.append(Path(known[key]["map"]).stem)
             continue
-        parts = [*scene.resolve().parent.parts[1:], scene.stem]
-        candidates = ("_".join(parts[-num_parts:]) for num_parts in range(1, len(parts) + 1))
-        name = next(each for each in candidates if owners.get(each, key) == key)
+        alone = [_name(key, num) for num in range(longest) if wanted[num][_name(key, num)] == 1]
+        alone.append(f"{_name(key, longest)}_{Path(key).suffix[1:]}")  # scene.tif beside scene.png
+        name = next(each for each in alone if owners.get(each, key) == key)
         owners[name] = key
         names.append(name)
     return names
+
+
+def _name(key: str, num_folders: int) -> str:
+    path = Path(key)
+    folders = path.parent.parts[1:]
+    return "_".join((*folders[max(0, len(folders) - num_folders) :], path.stem))
 
 
 def _key(scene: Path) -> str:

@@ -37,6 +37,7 @@ class Place:
             "width": window.width,
             "mean_iou": round(self.mean_iou, 6),
             "accuracy": round(self.accuracy, 6),
+            "wrong": round(1 - self.accuracy, 6),
             "num_px": self.num_px,
         }
 
@@ -64,11 +65,12 @@ def score_place(scene: int, size: tuple[int, int], window: Window, counts: Count
 
 
 def pick_places(places: Sequence[Place], num_each: int = NUM_EACH) -> list[tuple[str, Place]]:
-    """Return the best, the median and the worst places with their ranks, none twice.
+    """Return the best, the median and the worst places by their shares of wrong pixels, with their ranks, none twice.
 
+    A few stray pixels of a class that is not there halve a place's mean IoU, and nobody would call it bad for them.
     The best are chosen where there is something to tell apart: a calm sea that is all sea shows nothing.
     """
-    ordered = sorted(places, key=lambda each: (-each.mean_iou, -each.accuracy, each.scene, each.window.row))
+    ordered = sorted(places, key=lambda each: (-each.accuracy, -each.mean_iou, each.scene, each.window.row))
     if len(ordered) < 3:
         return [*zip(("best", "worst"), ordered, strict=False)]
     num = min(num_each, len(ordered) // 3)

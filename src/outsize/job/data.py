@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from outsize.job.fields import Colour, LabelsName, LabelValues, Section, Strings
+from outsize.job.fields import Colour, LabelsName, LabelValues, MistakenValue, Section, Strings
 
 
 class ClassSpec(Section):
@@ -23,11 +23,15 @@ class ClassSpec(Section):
 def _checked_classes(classes: tuple[ClassSpec, ...], about: ValidationInfo) -> tuple[ClassSpec, ...]:
     if len(classes) < (1 if about.data.get("objects") else 2):
         raise ValueError("at least 2 classes, of which one may be all the rest")
-    for key in ("name", "value"):
-        found = [getattr(each, key) for each in classes]
-        twice = sorted({each for each in found if found.count(each) > 1})
-        if twice:
-            raise ValueError(f"one class for each {key}, but {twice[0]!r} is there twice")
+    for key, other in (("name", "value"), ("value", "name")):
+        seen: dict[object, ClassSpec] = {}
+        for each in classes:
+            twin = seen.setdefault(getattr(each, key), each)
+            if twin is not each:
+                both = f"{getattr(twin, other)!r} and {getattr(each, other)!r}"
+                found = f"{key} {getattr(each, key)!r} twice, of the classes with {other} {both}"
+                remedy = f"give one of them another {key}"
+                raise MistakenValue(f"a {key} of its own for each class", found=found, remedy=remedy)
     return classes
 
 

@@ -19,6 +19,16 @@ from outsize.errors import JobError
 from outsize.units import parse_bytes, parse_size
 
 LOSS_NAMES = ("cross_entropy", "dice", "focal", "gscnn")
+_LEAST_PLAIN_BYTES = 2**20  # a number without a unit below this is meant in another unit
+_MOST_GIB = 1024  # up to which such a number is taken for GiB
+
+
+class MistakenValue(ValueError):
+    """A value that is wrong in a way for which there are better words than the value itself and "correct it"."""
+
+    def __init__(self, needed: str, *, found: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(needed)
+        self.found, self.remedy = found, remedy
 
 
 class Section(BaseModel):
@@ -67,9 +77,16 @@ def _as_bytes(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(needed)
     try:
-        return parse_bytes(value)
+        size = parse_bytes(value)
     except JobError as error:
         raise ValueError(needed) from error
+    number = str(value).strip()
+    if not number[-1:].isalpha() and 0 < size < _LEAST_PLAIN_BYTES:
+        unit = "GiB" if size <= _MOST_GIB else "MiB"
+        raise MistakenValue(
+            "a size with its unit", found=f"{number} bytes", remedy=f"did you mean {number}{unit}?"
+        )
+    return size
 
 
 def _checked_name(value: str) -> str:

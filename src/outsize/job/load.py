@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,9 +32,8 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
         raise JobError(
             explain(f"job {path} is no TOML", str(error), "valid TOML", "mend that line")
         ) from error
-    for override in overrides:
-        _apply_override(tree, override)
-    job = check_job(tree, str(path))
+    overridden = [_apply_override(tree, override) for override in overrides]
+    job = check_job(tree, str(path), overridden=overridden)
     # the paths in a job that a run keeps of itself are absolute already, and stay as they are
     folder = path.parent.resolve() / job.data.root
     parts = ("images", "train", "val", "test")
@@ -46,13 +45,13 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     return job.model_copy(update={"data": data, "run": str(Path(run))})
 
 
-def check_job(tree: Mapping[str, Any], name: str) -> Job:
-    """Check a parsed job; the first mistake becomes a one-line error."""
+def check_job(tree: Mapping[str, Any], name: str, *, overridden: Collection[str] = ()) -> Job:
+    """Check a parsed job; the first mistake becomes a one-line error. Some keys may be `overridden` by --set."""
     try:
         tree = for_task(tree)
     except JobError as error:
         raise JobError(f"{name}: {error}") from None
-    return _checked(Job, tree, name)
+    return _checked(Job, tree, name, overridden=overridden)
 
 
 def check_limits(tree: Mapping[str, Any], name: str) -> LimitsSection:
@@ -68,12 +67,17 @@ def dump_job(job: Job) -> str:
 
 
 def _checked(
-    section: type[_Checked], tree: Mapping[str, Any], name: str, *, place: tuple[str, ...] = ()
+    section: type[_Checked],
+    tree: Mapping[str, Any],
+    name: str,
+    *,
+    place: tuple[str, ...] = (),
+    overridden: Collection[str] = (),
 ) -> _Checked:
     try:
         return section.model_validate(tree)
     except ValidationError as error:
-        raise JobError(mistake(error, section, name, place=place)) from None
+        raise JobError(mistake(error, section, name, place=place, overridden=overridden)) from None
     except JobError as error:  # of a class map that is not known
         raise JobError(f"{name}: {error}") from None
 
@@ -82,7 +86,8 @@ def _anchored(patterns: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     return tuple(str(folder / pattern) for pattern in patterns)
 
 
-def _apply_override(tree: dict[str, Any], override: str) -> None:
+def _apply_override(tree: dict[str, Any], override: str) -> str:
+    """Set one value, and return its key."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise JobError(
@@ -102,3 +107,4 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
                 )
             )
     tree[name] = value
+    return key.strip()

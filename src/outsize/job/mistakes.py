@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -37,18 +37,32 @@ _NEEDED = {
 
 
 def mistake(
-    error: ValidationError, section: type[BaseModel], name: str, *, place: tuple[str, ...] = ()
+    error: ValidationError,
+    section: type[BaseModel],
+    name: str,
+    *,
+    place: tuple[str, ...] = (),
+    overridden: Collection[str] = (),
 ) -> str:
-    """Explain the first mistake in a section that is named `name` and stands at `place` of a job."""
+    """Explain the first mistake in a section that is named `name` and stands at `place` of a job.
+
+    Keys that are `overridden` come from the command line, and a mistake in them is none of the file.
+    """
     first = _first(error)
     at = ".".join(str(part) for part in (*place, *first["loc"])) or "job"
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(section, first["loc"][:-1])
-        remedy = _nearest(first["loc"][-1], known) or "remove it"
-        return explain(f"unknown key {at!r} in {name}", _short(first), f"one of {', '.join(known)}", remedy)
     if first["type"] == "missing":
         return explain(f"key {at!r} is missing in {name}", "nothing", "a value", "add it")
-    remedy = _nearest(first["input"], _choices(first)) or "correct it"
+    if first["type"] == "extra_forbidden":
+        if any(_is_within(each, at) or _is_within(at, each) for each in overridden):
+            name = "--set"
+        known = _known_keys(section, first["loc"][:-1])
+        word = first["loc"][-1]
+        remedy = _elsewhere(str(word), section) or _nearest(word, known) or "remove it"
+        return explain(f"unknown key {at!r} in {name}", _short(first), f"one of {', '.join(known)}", remedy)
+    if any(_is_within(at, each) for each in overridden):
+        name = "--set"
+    own = first.get("ctx", {}).get("error")
+    remedy = getattr(own, "remedy", None) or _nearest(first["input"], _choices(first)) or "correct it"
     return explain(f"bad value for {at!r} in {name}", _short(first), _needed(first), remedy)
 
 
@@ -82,7 +96,28 @@ def _needed(found: Mapping[str, Any]) -> str:
     return str(found["msg"]) if words is None else words.format(**about)
 
 
+def _is_within(place: str, section: str) -> bool:
+    return f"{place}.".startswith(f"{section}.")
+
+
+def _elsewhere(key: str, section: type[BaseModel]) -> str | None:
+    """Say in which sections there is a key of this very name."""
+    places = [place for place in _places(section) if place.rpartition(".")[2] == key]
+    return f"did you mean {' or '.join(map(repr, places))}?" if places else None
+
+
+def _places(section: type[BaseModel], before: str = "") -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _places(field.annotation, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
+
+
 def _short(found: Mapping[str, Any]) -> str:
+    own = getattr(found.get("ctx", {}).get("error"), "found", None)
+    if own is not None:
+        return str(own)
     return " ".join(repr(found["input"]).split())[:_FOUND_CHARS]
 
 

@@ -27,7 +27,9 @@ class PredictSection(Section):
 
     confidence: bool = Field(True, description="write the largest probability as a raster")
     probabilities: bool = Field(False, description="write one band of probability per class")
-    polygons: Literal["gpkg", "geojson", "none"] = "gpkg"
+    polygons: Literal["auto", "gpkg", "geojson", "none"] = Field(
+        "auto", description="auto: gpkg for scenes with a place on the map, none for pictures"
+    )
     min_area_m2: float = Field(0.0, ge=0)
     simplify_m: float = Field(0.0, ge=0)
     overviews: Literal["mode", "nearest"] = "mode"

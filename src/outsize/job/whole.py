@@ -54,7 +54,11 @@ class Job(Section):
 
     task: Literal["segment", "instances"] = "segment"
     seed: int = Field(0, ge=0, lt=2**31)
-    run: str = Field("", description="run folder; default: runs/NAME OF THE JOB FILE")
+    run: str = Field(
+        "",
+        description="run folder, seen from the current folder (unlike paths in data, which are seen from the "
+        "job file); default: runs/NAME OF THE JOB FILE",
+    )
     data: Annotated[DataSection, BeforeValidator(filled_in)]  # what a dataset decides need not be said
     model: ModelSection = ModelSection()
     train: TrainSection = TrainSection()

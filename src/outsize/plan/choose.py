@@ -8,19 +8,14 @@ from dataclasses import dataclass
 
 from outsize.errors import PlanError, explain
 from outsize.job import LimitsSection
+from outsize.plan.cores import cores_to_try, key_step, round_up
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.plan.way import Task, Way
 from outsize.tiles.halo import Halo, Obstacle
-from outsize.units import format_bytes, format_size
+from outsize.units import format_bytes, format_pixels, format_size
 
-# Cores tried, largest first: redundancy (T / core)^2 falls with the core.
-_CORES_PX = (2048, 1024, 512, 256, 128, 64, 32, 16)
-_LARGEST_CORE_PX = {
-    "cpu": 1024,
-    "cuda": 2048,
-}  # beyond, redundancy gains under 5 % and latency of the first tile grows
 _ENOUGH_PX = {
     "cpu": 1 << 20,
     "cuda": 1 << 23,
@@ -38,52 +33,140 @@ def choose_predict(
     resident_bytes: int = 0,
     any_size: bool = True,
 ) -> Plan:
-    """Return the largest core that fits, and as many tiles at once as the device can use.
+    """Return the tiling that takes the least time of those that fit, exact before approximate, and its batch.
 
     `resident_bytes` are there besides the weights: the optimizer's state during a training. A model that looks at the
     whole picture is exact where a window is one, if it takes pictures of `any_size`.
     """
-    kind, facts = known.machine.device.partition(":")[0], known.window
-    lasting_bytes = facts.weights_bytes + facts.fixed_bytes + resident_bytes
-    limit_bytes = limit_of(known.machine, limits)
-    usable = usable_share(known.machine)
-    budget_bytes = usable * limit_bytes
+    room = _Room(limit_of(known.machine, limits), usable_share(known.machine))
+    lasting_bytes = known.window.peak_bytes(0) + resident_bytes
+    free_bytes = room.budget_bytes - lasting_bytes
     cuts = _cuts(known.halo, limits)
-    rejected: list[Rejected] = []
-    candidates = _candidates(kind, limits.tile_px, known.halo.stride_px, scene_px)
-    for core_px in candidates:
-        is_whole = any_size and bool(known.halo.obstacles) and core_px >= max(scene_px)
-        if cuts.refused is not None and not is_whole:
-            continue
-        tiling = _whole(core_px) if is_whole else cuts.tiling_of(core_px)
-        window_px = window_pixels(tiling, scene_px)
-        one_bytes = facts.predict_bytes_per_px * window_px
-        if lasting_bytes + one_bytes > budget_bytes:
-            rejected.append(_too_large(f"core {core_px} px", lasting_bytes + one_bytes, budget_bytes))
-            continue
-        fits = int((budget_bytes - lasting_bytes) // one_bytes)
-        batch = max(1, min(fits, _ENOUGH_PX[kind] // window_px))
-        peak_bytes = int(lasting_bytes + one_bytes * batch)
-        reason = (
-            f"core {core_px} px is the largest of those tried that fits {format_bytes(budget_bytes)} "
-            f"({usable:.0%} of the limit {format_bytes(limit_bytes)}); {batch} tile(s) at once"
-        )
-        return Plan(
-            purpose="predict",
-            batch=batch,
-            limit_bytes=limit_bytes,
-            peak_bytes=peak_bytes,
-            exact=cuts.exact or is_whole,
-            why=(*((_whole_why(known.halo),) if is_whole else cuts.why), reason),
-            rejected=tuple(rejected),
-            tiles=tiling,
-            step_s=facts.seconds(window_px * batch),
-        )
-    if cuts.refused is not None:
+    candidates = _candidates(known.machine, limits.tile_px, known.halo.stride_px, scene_px)
+    tried = [_tile(core_px, known, cuts, scene_px, free_bytes, any_size=any_size) for core_px in candidates]
+    allowed = [tile for tile in tried if tile.exact or cuts.refused is None]
+    fitting = [tile for tile in allowed if tile.window_bytes <= free_bytes]
+    if not fitting and cuts.refused is not None:
         raise _refusal(cuts.refused, candidates[0], known.halo.stride_px, max(scene_px))
-    least_px = window_pixels(cuts.tiling_of(candidates[-1]), scene_px)
-    least_bytes = lasting_bytes + facts.predict_bytes_per_px * least_px
-    raise _too_little(limit_bytes, least_bytes / usable, is_asked=limits.tile_px is not None)
+    if not fitting:
+        least_bytes = lasting_bytes + min(tile.window_bytes for tile in allowed)
+        raise _too_little(room.limit_bytes, least_bytes / room.usable, is_asked=limits.tile_px is not None)
+    taken = min(fitting, key=lambda tile: (not tile.exact, tile.cost, -tile.core_px))
+    is_one = taken.core_px >= max(scene_px)
+    too_large = [tile for tile in allowed if tile.core_px > taken.core_px and tile not in fitting]
+    if limits.tile_px is not None:
+        why = f"limits.tile_px asks for core {taken.core_px} px, and it fits {room}"
+    else:
+        why = _why(taken, fitting, too_large, scene_px, room)
+    return Plan(
+        purpose="predict",
+        batch=taken.batch,
+        limit_bytes=room.limit_bytes,
+        peak_bytes=int(lasting_bytes + taken.window_bytes * taken.batch),
+        exact=taken.exact,
+        why=(*taken.why, f"{why}; {taken.batch} {'picture' if is_one else 'tile'}(s) at once"),
+        rejected=tuple(
+            _too_large(f"core {tile.core_px} px", lasting_bytes + tile.window_bytes, room.budget_bytes)
+            for tile in too_large
+        ),
+        tiles=taken.tiling,
+        step_s=known.window.seconds(taken.window_px * taken.batch),
+    )
+
+
+@dataclass(frozen=True)
+class _Room:
+    """The memory of a device, and the share of it that may be planned for."""
+
+    limit_bytes: int
+    usable: float
+
+    @property
+    def budget_bytes(self) -> float:
+        return self.usable * self.limit_bytes
+
+    def __str__(self) -> str:
+        return f"{format_bytes(self.budget_bytes)} ({self.usable:.0%} of the limit {format_bytes(self.limit_bytes)})"
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """One way to cut a scene for prediction."""
+
+    tiling: Tiling
+    window_px: int
+    window_bytes: float
+    batch: int
+    cost: float  # of the whole scene: seconds, or pixels where the rates of the machine are not known
+    exact: bool
+    why: tuple[str, ...]
+
+    @property
+    def core_px(self) -> int:
+        return self.tiling.core_px
+
+
+def _tile(
+    core_px: int,
+    known: Facts,
+    cuts: _Cuts,
+    scene_px: tuple[int, int],
+    free_bytes: float,
+    *,
+    any_size: bool,
+) -> _Tile:
+    """Look at one core: a scene in one window needs no halo, and a model may see all of it there."""
+    is_one, exact, why = core_px >= max(scene_px), cuts.exact, cuts.why
+    tiling = cuts.tiling_of(core_px)
+    if is_one and known.halo.obstacles and any_size:
+        tiling, exact, why = _whole(core_px), True, (_whole_why(known.halo),)
+    elif is_one and not known.halo.obstacles:  # a halo that was asked to be shorter is of no account
+        tiling, exact, why = Tiling.of(core_px, known.halo), True, cuts.why[:1]
+    window_px = window_pixels(tiling, scene_px)
+    num_windows = math.prod(-(-length_px // core_px) for length_px in scene_px)
+    scene_s = seconds_of_windows(known, num_windows, window_px, free_bytes)
+    return _Tile(
+        tiling,
+        window_px,
+        window_bytes=known.window.predict_bytes_per_px * window_px,
+        batch=at_once(known, window_px, free_bytes),
+        cost=num_windows * window_px if scene_s is None else scene_s,
+        exact=exact,
+        why=why,
+    )
+
+
+def at_once(known: Facts, window_px: int, free_bytes: float) -> int:
+    """Return how many windows are predicted together: as many as keep the device busy, and fit what is free."""
+    fits = int(free_bytes // (known.window.predict_bytes_per_px * window_px))
+    return max(1, min(fits, _ENOUGH_PX[_kind(known.machine)] // window_px))
+
+
+def seconds_of_windows(known: Facts, num: int, window_px: int, free_bytes: float) -> float | None:
+    """Return the time of so many windows of a scene, batch by batch; None: the rates of the machine are not known."""
+    batch = at_once(known, window_px, free_bytes)
+    batch_s, rest_s = (known.window.seconds(each * window_px) for each in (batch, num % batch))
+    if batch_s is None or rest_s is None:
+        return None
+    return num // batch * batch_s + (rest_s if num % batch else 0.0)
+
+
+def _kind(machine: Machine) -> str:
+    return machine.device.partition(":")[0]
+
+
+def _why(
+    taken: _Tile, fitting: list[_Tile], too_large: list[_Tile], scene_px: tuple[int, int], room: _Room
+) -> str:
+    """Say why a core was taken of those that were tried; the table of all of them tells the same."""
+    core = f"core {taken.core_px} px"
+    if taken.core_px >= max(scene_px):
+        return f"the largest picture, {format_pixels(*scene_px)}, fits {room} whole: {core}, one window"
+    if any(tile.core_px > taken.core_px for tile in fitting):
+        return f"{core} computes the fewest pixels of those that fit {room}"
+    if too_large:
+        return f"{core} is the largest of those tried that fits {room}"
+    return f"{core} is the largest that an image of {format_pixels(*scene_px)} is cut into, and fits {room}"
 
 
 def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
@@ -130,7 +213,7 @@ def usable_bytes(machine: Machine, limits: LimitsSection) -> float:
 
 def usable_share(machine: Machine) -> float:
     """Return the share of a limit that a plan may fill: as seen in a real step, or what is usual."""
-    usual = USABLE[machine.device.partition(":")[0]]
+    usual = USABLE[_kind(machine)]
     return usual if machine.usable_share is None else machine.usable_share
 
 
@@ -194,8 +277,7 @@ def _too_little(limit_bytes: int, least_bytes: float, *, is_asked: bool) -> Plan
 
 def _refusal(obstacle: Obstacle, largest_px: int, stride_px: int, side_px: int) -> PlanError:
     """Return the error of a scene that may not be cut; one larger than any core that is tried can be asked for."""
-    step_px = math.lcm(stride_px, 16)
-    whole_px = -(-side_px // step_px) * step_px
+    whole_px = round_up(side_px, key_step(stride_px))
     asking = f"set limits.tile_px = {whole_px} to try it in one window, " if largest_px < side_px else ""
     return PlanError(
         explain(
@@ -214,15 +296,17 @@ def _whole(core_px: int) -> Tiling:
 
 
 def _whole_why(halo: Halo) -> str:
-    return f"a window is a whole picture, for the model looks at all of it: {halo.obstacles[0]}"
+    return f"a window is a whole picture, and the answer exact; cut, it would not be: {halo.obstacles[0]}"
 
 
-def _candidates(kind: str, asked_px: int | None, stride_px: int, scene_px: tuple[int, int]) -> list[int]:
+def _candidates(
+    machine: Machine, asked_px: int | None, stride_px: int, scene_px: tuple[int, int]
+) -> list[int]:
     """List cores to try, largest first: multiples of the stride, no larger than the scene needs."""
     if asked_px is not None:
-        if asked_px % stride_px or asked_px % 16:
-            step_px = math.lcm(stride_px, 16)
-            up_px = -(-asked_px // step_px) * step_px
+        step_px = key_step(stride_px)
+        if asked_px % step_px:
+            up_px = round_up(asked_px, step_px)
             needed = f"a multiple of {step_px} px (stride of the model and block of the file)"
             raise PlanError(
                 explain(
@@ -230,17 +314,7 @@ def _candidates(kind: str, asked_px: int | None, stride_px: int, scene_px: tuple
                 )
             )
         return [asked_px]
-    cores = [core for core in _CORES_PX if core <= _LARGEST_CORE_PX[kind]]
-    evened = dict.fromkeys(_evened(core_px, stride_px, max(scene_px)) for core_px in cores)
-    return sorted(evened, reverse=True)
-
-
-def _evened(core_px: int, stride_px: int, length_px: int) -> int:
-    """Share a scene out evenly: 1280 px in cores of 1024 is one and a rest, which costs as much as two of 640."""
-    num_cores = -(-length_px // core_px)
-    # large blocks where cores are large: files of many small blocks are slow to read
-    step_px = math.lcm(stride_px, max(16, min(256, core_px // 8)))
-    return -(-length_px // (num_cores * step_px)) * step_px
+    return cores_to_try(_kind(machine), scene_px, stride_px)
 
 
 def limit_of(machine: Machine, limits: LimitsSection) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from outsize.plan.facts import Facts
 from outsize.plan.machines import CONTEXT_BYTES
 from outsize.plan.plan import Plan
+from outsize.units import format_seconds
 
 _GIB = 2**30
 # A process that has loaded torch and its libraries; each process that prepares samples holds about half of that.
@@ -49,7 +50,7 @@ class Request:
 
     def lines(self) -> list[str]:
         """Say it for a person, and once more in the words of a job script."""
-        hours = "not known" if self.hours is None else f"{self.hours:.1f} h"
+        hours = "not known" if self.hours is None else _hours_or_minutes(self.hours)
         cards = f"{self.gpus} GPU(s) with {self.gpu_gib} GiB each, " if self.gpus else ""
         rest = f"{self.host_gib} GiB of host memory, {self.disk_gib} GiB of disk, {hours}"
         ask = [f"ask for: {cards}{rest}"]
@@ -58,6 +59,36 @@ class Request:
             cards = f"--gres=gpu:{self.gpus} " if self.gpus else ""
             ask.append(f"  {cards}--mem={self.host_gib}G --time={whole:02d}:{minutes:02d}:00")
         return ask
+
+
+@dataclass(frozen=True)
+class Course:
+    """How long a training takes; None where the machine's rates are not known."""
+
+    num_steps: int
+    num_epochs: int
+    total_s: float | None  # of all steps and validations
+    max_s: float | None = None  # by when the job ends it
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Say it for a person."""
+        steps = f"{self.num_steps} steps in {self.num_epochs} epoch(s)"
+        if self.total_s is None:
+            return f"{steps}: time not known"
+        about = f"{steps}: about {_rough(self.total_s)} with validations"
+        if self.max_s is None or self.max_s >= self.total_s:
+            return about
+        return f"{about}, ended by train.max_minutes after {_rough(self.max_s)}"
+
+
+def course_of(train: Plan, facts: Facts, work: Work, max_minutes: float | None = None) -> Course:
+    """Return how long a training takes with its validations, as predicted and with nothing to spare."""
+    max_s = None if max_minutes is None else 60 * max_minutes
+    return Course(work.num_steps, work.num_epochs, _training_s(train, facts, work), max_s)
 
 
 def make_request(
@@ -88,9 +119,25 @@ def _device_bytes(plan: Plan, usable: float) -> float:
 
 
 def _hours(train: Plan, facts: Facts, work: Work) -> float | None:
+    training_s, px_s = _training_s(train, facts, work), facts.window.predict_s_per_px
+    if training_s is None or px_s is None:
+        return None
+    return _SPARE_TIME * (training_s + work.predicted_px * px_s) / 3600
+
+
+def _training_s(train: Plan, facts: Facts, work: Work) -> float | None:
     px_s = facts.window.predict_s_per_px
     if train.step_s is None or px_s is None:
         return None
-    seconds = work.num_steps * train.step_s
-    seconds += (work.num_epochs * work.validated_px + work.predicted_px) * px_s
-    return _SPARE_TIME * seconds / 3600
+    return work.num_steps * train.step_s + work.num_epochs * work.validated_px * px_s
+
+
+def _hours_or_minutes(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{math.ceil(60 * hours)} min"
+
+
+def _rough(seconds: float) -> str:
+    """Write a time without digits that a prediction does not have."""
+    if 60 <= seconds < 3600:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds:.0f} s" if 1 <= seconds < 60 else format_seconds(seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from outsize.plan.plan import Tiling
@@ -22,45 +22,47 @@ class Cut:
     window_px: tuple[int, int]  # what is read for one tile: core and halo
     redundancy: float  # pixels computed for each pixel of the image
     peak_bytes: int
-    image_s: float | None  # all tiles one after another
+    image_s: float | None  # of all tiles
     fits: bool
 
 
 def list_cuts(
     scene_px: tuple[int, int],
     halo: Halo,
+    cores_px: Iterable[int],
     *,
     peak_of: Callable[[tuple[int, int]], int],
-    seconds_of: Callable[[tuple[int, int]], float | None],
+    seconds_of: Callable[[tuple[int, int], int], float | None],
     budget_bytes: float,
-    planned_px: int,
 ) -> list[Cut]:
-    """Return the cuts into 1 x 1 to 16 x 16 tiles, and that with the core of the plan in its place among them.
+    """Return the cuts into tiles with these cores, few tiles first.
 
-    `peak_of` and `seconds_of` know one window.
+    `peak_of` knows one window, `seconds_of` a number of them.
     """
-    length_px = max(scene_px)
-    # by the core: where several numbers round up to one core, that many tiles are enough
-    cores = {core_for(length_px, num, halo.stride_px) for num in range(1, MOST + 1)} | {planned_px}
-    numbers = {-(-length_px // core_px): core_px for core_px in sorted(cores)}
-    numbers[-(-length_px // planned_px)] = planned_px
-    cuts: dict[int, Cut] = {}
-    for num, core_px in sorted(numbers.items()):
+    cuts = []
+    for core_px in sorted(cores_px, reverse=True):
         tiles = cover(*scene_px, core_px, halo.aligned)
         window_px = tiles[0].read.height, tiles[0].read.width
-        one_s = seconds_of(window_px)
         peak_bytes = peak_of(window_px)
-        tiling = Tiling.of(core_px, halo)
-        cuts[num] = Cut(
-            num_per_side=num,
-            tiling=tiling,
+        cut = Cut(
+            num_per_side=-(-max(scene_px) // core_px),
+            tiling=Tiling.of(core_px, halo),
             window_px=window_px,
             redundancy=redundancy(tiles, *scene_px),
             peak_bytes=peak_bytes,
-            image_s=None if one_s is None else one_s * len(tiles),
+            image_s=seconds_of(window_px, len(tiles)),
             fits=peak_bytes <= budget_bytes,
         )
-    return list(cuts.values())
+        cuts.append(cut)
+    return cuts
+
+
+def train_cores(length_px: int, planned_px: int, stride_px: int) -> list[int]:
+    """List the cores that a training window may be cut into, and that of the plan in its place among them."""
+    # by the core: where several numbers round up to one core, that many tiles are enough
+    cores = {core_for(length_px, num, stride_px) for num in range(1, MOST + 1)} | {planned_px}
+    numbers = {-(-length_px // core_px): core_px for core_px in sorted(cores)}
+    return list((numbers | {-(-length_px // planned_px): planned_px}).values())
 
 
 def core_for(length_px: int, num: int, stride_px: int) -> int:
@@ -69,18 +71,14 @@ def core_for(length_px: int, num: int, stride_px: int) -> int:
     return -(-length_px // step_px) * stride_px
 
 
-def remarks(
-    cut: Cut, cuts: Sequence[Cut], scene_px: tuple[int, int], halo: Halo, *, asked: bool = False
-) -> list[str]:
+def remarks(cut: Cut, scene_px: tuple[int, int], halo: Halo) -> list[str]:
     """Say why halo and core are what they are, and not the numbers that come first to mind."""
     stride_px, need_px = halo.stride_px, halo.largest_px
-    aligned = halo.aligned
-    read_px = max(
-        aligned.rows.before_px, aligned.rows.after_px, aligned.cols.before_px, aligned.cols.after_px
-    )
+    read_px = max(*cut.tiling.halo_before_px, *cut.tiling.halo_after_px)
+    short = "" if read_px >= need_px else ", for limits.halo_px asks for less"
     found = [
         f"a pixel depends on {need_px} px around its tile; windows must begin at multiples of the model's stride, "
-        f"{stride_px} px, or pooling falls out of phase: the halo is {read_px} px"
+        f"{stride_px} px, or pooling falls out of phase: the halo is {read_px} px{short}"
     ]
     num, core_px = cut.num_per_side, cut.tiling.core_px
     share = max(scene_px) / num
@@ -89,17 +87,36 @@ def remarks(
             f"{max(scene_px)} / {num} = {share:g} px is no multiple of {stride_px} px: "
             f"the core is {core_px} px, and the last one shorter"
         )
-    larger = [each for each in cuts if each.fits and each.num_per_side < num]
-    if asked:
-        found.append("limits.tile_px asks for this core")
-    elif larger:
+    return found
+
+
+def why_predicted_so(cut: Cut, cuts: Sequence[Cut], largest_px: float) -> list[str]:
+    """Say why a prediction has this core, of those that the table shows to fit; `largest_px` bounds those of scenes."""
+    larger = [each for each in cuts if each.fits and each.num_per_side < cut.num_per_side]
+    late = [each for each in larger if each.tiling.core_px > largest_px]
+    found = []
+    if len(late) < len(larger):
         found.append(
-            f"larger tiles would fit, but from {core_px} px on they save "
-            f"{1 - larger[0].redundancy / cut.redundancy:.0%} of the pixels at most, and the first one comes late"
+            "larger tiles fit, but compute more pixels: the image does not divide into them as evenly"
         )
-    elif num > 1:
+    if late:
+        saved = 1 - min(each.redundancy for each in late) / cut.redundancy
+        found.append(
+            f"tiles with a core of more than {largest_px} px are not taken for an image this large: they save at most "
+            f"{saved:.0%} of the pixels, and reading, computing and writing overlap less, for the first one comes late"
+        )
+    if not larger:
         found.append("it is the largest tile that fits: redundancy, (window / core) squared, falls with it")
     return found
+
+
+def why_trained_so(cut: Cut, cuts: Sequence[Cut]) -> list[str]:
+    """Say why a training step has this core: a way is more than its tiles."""
+    if any(each.fits and each.num_per_side < cut.num_per_side for each in cuts):
+        return [
+            "larger tiles are slower with what else the plan does, or do not fit with it: see what was rejected"
+        ]
+    return ["it is the largest tile that fits: redundancy, (window / core) squared, falls with it"]
 
 
 def as_table(cuts: Sequence[Cut], taken: Cut) -> str:

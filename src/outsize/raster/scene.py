@@ -160,7 +160,7 @@ def open_raster(source: str, drivers: tuple[str, ...] | None = None, **options: 
                 f"{source} cannot be opened as an image",
                 one_line(error),
                 "a complete GeoTIFF or another raster that GDAL reads",
-                "copy the file again from its source, or convert it (gdal_translate)",
+                "copy the file again from its source, or convert it to one",
             )
         ) from error
 

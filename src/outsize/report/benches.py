@@ -11,7 +11,10 @@ from outsize.report.results import section
 from outsize.units import format_bytes, format_size
 
 Tree = dict[str, Any]
-HEADS = ("way", "ms", "over plain", "peak", "reserved", "predicted", "off", "predicted ms", "off")
+HEADS = ("way", "ms", "over plain*", "peak", "reserved", "predicted", "off", "predicted ms", "off")
+_RATIOS = (
+    "*Over plain: the median of the ratios within rounds, not the ratio of the medians in the column ms."
+)
 
 
 def show_memory(story: Story) -> Markup | None:
@@ -72,7 +75,7 @@ def basis(found: Tree) -> str:
     stays = f"{format_bytes(found['resident_bytes'])} stay between steps (weights, optimizer)"
     if not plain["measured"]:
         return f"Plain does not run here; budgets are shares of its predicted peak {peak}. {stays}."
-    return f"Plain is {plain['label']}, the fastest that gives nothing up: {peak} at its peak. {stays}."
+    return f"Plain is {plain['label']}, the fastest that gives nothing up: {peak} at its peak. {stays}.\n{_RATIOS}"
 
 
 def about(found: Tree) -> list[tuple[str, Part]]:

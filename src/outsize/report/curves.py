@@ -60,6 +60,13 @@ def draw_curves(x_axis: Axis, y_axis: Axis, curves: Sequence[Curve]) -> Markup:
     return tag("figure", chart, legend([each.name for each in names]) if len(names) > 1 else None)
 
 
+def draw_epochs(title: str, curves: Sequence[Curve]) -> Markup:
+    """Return a chart of scores over epochs; single ones are seen on the scale that scores have."""
+    alone = all(len(each.points) < 2 for each in curves)
+    y_axis = Axis(title, 0.0, 1.0) if alone else Axis(title)
+    return draw_curves(Axis("epoch", whole=True), y_axis, curves)
+
+
 def legend(names: Sequence[str]) -> Markup:
     """Return the names of curves with their colours."""
     entries = [
@@ -157,7 +164,9 @@ def _ticks(axis: Axis, values: Sequence[float]) -> list[float]:
     """Return round numbers from below the least to above the largest."""
     low = min(values, default=0.0) if axis.low is None else axis.low
     high = max(values, default=1.0) if axis.high is None else axis.high
-    if high <= low:
+    if high <= low and axis.whole:
+        low, high = low - 1, low + 1
+    elif high <= low:
         high = low + (abs(low) or 1.0)
     raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))

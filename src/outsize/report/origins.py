@@ -11,7 +11,18 @@ from outsize.report.split import split_steps
 from outsize.units import format_bytes, format_pixels, format_seconds
 
 _MANY = 3  # scenes that get a bar each
-_SHADES = ("#0b6e8f", "#d9822b", "#5c7f3b", "#8a4f9e", "#9aa3ad")
+# one for each thing that time goes to, the same in every bar
+_SHADES = {
+    "computing": "#0b6e8f",
+    "waiting for data": "#d9822b",
+    "waiting for reads": "#d9822b",
+    "copying": "#e3c04b",
+    "swapping": "#8a4f9e",
+    "validating": "#7fb069",
+    "handing over": "#9aa3ad",
+    "writing the map": "#d58fb4",
+    "writing polygons": "#6b4a36",
+}
 
 
 def show_times(story: Story) -> Markup | None:
@@ -26,7 +37,8 @@ def _training(story: Story) -> Markup | None:
         return None
     parts = [(name, seconds * split.num_steps) for name, seconds in split.parts()]
     parts.append(("validating", sum(each.get("validate_s", 0.0) for each in story.epochs)))
-    return _bar(f"Training: {split.num_steps:,} steps of {format_seconds(split.step_s)}", parts)
+    title = f"Training: {split.num_steps:,} steps of {format_seconds(split.step_s)} on average"
+    return _bar(title, parts)
 
 
 def _predictions(story: Story) -> list[Markup]:
@@ -66,9 +78,9 @@ def _counted(number: int, thing: str) -> str:
 def _bar(title: str, parts: list[tuple[str, float]]) -> Markup:
     total_s = sum(seconds for _, seconds in parts) or 1.0
     pieces, names = [], []
-    for number, (name, seconds) in enumerate(parts):
+    for name, seconds in parts:
         share = seconds / total_s
-        shade = _SHADES[number % len(_SHADES)]
+        shade = _SHADES[name]
         pieces.append(tag("span", style=f"width:{100 * share:.2f}%;background:{shade}"))
         text = f"{name} {format_seconds(seconds)} ({100 * share:.0f} %)"
         names.append(tag("li", tag("span", style=f"background:{shade}"), text))
@@ -99,7 +111,7 @@ def show_plan(story: Story) -> Markup | None:
                         "expected peak",
                         f"{format_bytes(plan['peak_bytes'])} of {format_bytes(plan['limit_bytes'])}",
                     ),
-                    ("expected time", format_seconds(plan["step_s"]) if plan.get("step_s") else None),
+                    ("time of a step", _step_time(plan, story if name == "train" else None)),
                     ("answer", "exact" if plan["exact"] else "approximate"),
                     ("core", f"{tiles['core_px']} px" if tiles else None),
                     ("halo", _halo(tiles) if tiles else None),
@@ -112,6 +124,18 @@ def show_plan(story: Story) -> Markup | None:
             rows = [(each["what"], each["why"]) for each in plan["rejected"]]
             parts += [tag("p", "Rejected:"), table(("what", "why"), rows, class_="words")]
     return section("The plan and its reasons", parts, _proof(story.verified))
+
+
+def _step_time(plan: dict[str, Any], trained: Story | None) -> str | None:
+    """Say what a step was expected to take and, of a training, what it took."""
+    expected_s = plan.get("step_s")
+    split = split_steps(trained.steps, trained.epochs) if trained is not None else None
+    if not expected_s:
+        return None
+    if split is None:
+        return f"{format_seconds(expected_s)} expected"
+    taken = f"{format_seconds(split.step_s)} taken on average"
+    return f"{format_seconds(expected_s)} expected, {taken}: {split.step_s / expected_s:.2f} times as long"
 
 
 def _halo(tiles: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from outsize.report import benches, moves, objects, origins, results
+from outsize.report import benches, moves, objects, origins, places, results, training
 from outsize.report.gather import Story, gather
 from outsize.report.markup import Markup, tag
 
@@ -44,7 +44,7 @@ th,td{padding:6px 12px;border-bottom:1px solid var(--line);text-align:right;whit
 thead th{color:var(--soft);font-weight:600;border-bottom:2px solid var(--line)}
 th:first-child{text-align:left;font-weight:500;padding-left:0}
 table.words td{text-align:left;white-space:normal;overflow-wrap:normal}
-table.words th:first-child{white-space:normal}
+table.words th{text-align:left}table.words th:first-child{white-space:normal;min-width:6.5em}
 table.heat td{text-align:center;border:2px solid #fff;min-width:50px}
 table.heat td,table.heat thead th+th{padding:6px 5px;text-align:center}
 tbody th:first-child,thead th:first-child{position:sticky;left:0;background:#fff}
@@ -125,7 +125,7 @@ def _show_run(story: Story, number: int, several: bool) -> Markup:
         tag("h2", story.name) if several else None,
         tag("p", f"{about}. Run {story.run.path}, finished {story.finished}.", class_="note"),
         shown,
-        results.show_training(story),
+        training.show_training(story),
         objects.show_usage(story),
         origins.show_times(story),
         moves.show_moves(story),
@@ -142,7 +142,7 @@ def _show_maps(story: Story) -> list[Markup | None]:
     return [
         results.show_summary(story),
         *(results.show_scores(story, split, scores) for split, scores in story.scores.items()),
-        *(results.show_places(story, split, scores) for split, scores in story.scores.items()),
+        *(places.show_places(story, split, scores) for split, scores in story.scores.items()),
         results.show_agreement(story),
         results.show_mix(story),
     ]

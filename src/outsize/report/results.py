@@ -1,19 +1,21 @@
-"""Sections about results: figures, curves of the training, classes, confusion, reliability, places."""
+"""Sections about results: figures, classes, confusion, reliability, scenes, several runs side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from outsize.report.curves import Axis, Curve, draw_curves, draw_reliability, smooth
+from outsize.report.curves import Curve, draw_epochs, draw_reliability
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, join, pairs, table, tag
-from outsize.report.pictures import embed_strip
 
 Tree = dict[str, Any]
-_HEADS = {"iou": "IoU", "accuracy": "found", "f1": "F1", "bf": "BF"}
+_HEADS = {"iou": "IoU", "accuracy": "accuracy", "f1": "F1", "bf": "BF"}
+_ACCURACY = (
+    "Accuracy: of a class, the share of its true pixels that the map has as that class; of all pixels, the share that "
+    "is right (pixel accuracy)."
+)
 _MANY = 12  # rows that are shown at once
-_BELOW = {"best": "best places", "median": "ordinary places (the median)", "worst": "worst places"}
 
 
 def section(title: str, *parts: Part | Iterable[Part], note: str | None = None) -> Markup:
@@ -47,7 +49,7 @@ def show_summary(story: Story) -> Markup:
         split, scores = found
         cards += [
             (figure(scores["mean_iou"]), f"mean IoU, {split}"),
-            (percent(scores["pixel_accuracy"]), "pixels right"),
+            (percent(scores["pixel_accuracy"]), "pixel accuracy"),
             (figure(scores["mean_f1"]), "mean F1"),
         ]
         trust = scores.get("reliability")
@@ -66,47 +68,23 @@ def show_summary(story: Story) -> Markup:
     )
 
 
-def show_training(story: Story) -> Markup | None:
-    """Return the curves of loss, learning rate and validation."""
-    if not story.steps and not story.epochs:
-        return None
-    charts = []
-    if story.epochs:
-        key, name = ("mask_ap50", "mask AP50") if "mask_ap50" in story.epochs[0] else ("mean_iou", "mean IoU")
-        points = [(each["epoch"], each[key]) for each in story.epochs]
-        charts.append(
-            draw_curves(Axis("epoch", whole=True), Axis(f"validation {name}"), [Curve(name, points)])
-        )
-    if story.steps:
-        terms = sorted({name for each in story.steps for name in each["terms"]})
-        lines = []
-        for name in terms:
-            points = [(each["step"], each["terms"][name]) for each in story.steps if name in each["terms"]]
-            lines.append(Curve(name.replace("_", " "), smooth(points)))
-        if len(terms) == 1:
-            raw = [(each["step"], each["terms"][terms[0]]) for each in story.steps]
-            lines.append(Curve("as logged", raw, faint=True))
-        charts.append(draw_curves(Axis("step", whole=True), Axis("training loss", low=0.0), lines))
-        rates = [(each["step"], each["lr"]) for each in story.steps]
-        charts.append(
-            draw_curves(Axis("step", whole=True), Axis("learning rate", low=0.0), [Curve("lr", rates)])
-        )
-    return section("Training", tag("div", charts, class_="charts"))
-
-
 def show_scores(story: Story, split: str, scores: Tree) -> Markup:
     """Return the scores of one split: classes, confusion, reliability, scenes."""
     swatches = story.colours
     keys = [key for key in _HEADS if scores.get(f"mean_{key}") is not None or key == "iou"]
     rows: list[list[Part]] = [
-        [join(_swatch(swatches.get(name)), name), *_figures(row, keys), f"{row['num_px']:,}"]
+        [join(swatch(swatches.get(name)), name), *_figures(row, keys), f"{row['num_px']:,}"]
         for name, row in scores["classes"].items()
     ]
     for title, row in _overall(scores).items():
         rows.append([tag("b", each) for each in (title, *_figures(row, keys), f"{scores['num_px']:,}")])
     aoi = f"Only inside {scores['aoi']}." if scores.get("aoi") else None
     heads = ("class", *(_HEADS[key] for key in keys), "true pixels")
-    by_class = join(tag("h4", "By class"), table(heads, rows))
+    by_class = join(
+        tag("h4", "By class"),
+        table(heads, rows),
+        tag("p", _ACCURACY, class_="note") if "accuracy" in keys else None,
+    )
     confusion = join(
         tag("h4", "Confusion, % of each true class"), _confusion(list(scores["classes"]), scores["confusion"])
     )
@@ -180,7 +158,7 @@ def _scenes(scenes: list[Tree]) -> Markup:
         )
         for each in scenes
     ]
-    heads = ("scene", "mean IoU", "pixels right", *(("BF",) if has_bf else ()), "pixels")
+    heads = ("scene", "mean IoU", "pixel accuracy", *(("BF",) if has_bf else ()), "pixels")
     shown = table(heads, rows[:_MANY])
     if len(rows) <= _MANY:
         return shown
@@ -224,28 +202,6 @@ def _reliability(trust: Tree) -> Markup:
     )
 
 
-def show_places(story: Story, split: str, scores: Tree) -> Markup | None:
-    """Return pictures of the best, the median and the worst places."""
-    parts: list[Markup] = []
-    for rank, title in _BELOW.items():
-        shown = []
-        for place in (each for each in scores.get("places", ()) if each["rank"] == rank):
-            where = f"{place['scene']}, rows {place['row']}–{place['row'] + place['height']}, "
-            where += f"columns {place['col']}–{place['col'] + place['width']}"
-            strip = embed_strip(story.run.path / place["picture"], where)
-            if strip is None:
-                continue
-            note = f"mean IoU {figure(place['mean_iou'], 3)}, {percent(place['accuracy'])} right · {where}"
-            shown.append(tag("div", strip, tag("p", note, class_="note"), class_="place"))
-        if shown:
-            parts += [tag("h4", title.capitalize()), *shown]
-    if not parts:
-        return None
-    entries = [tag("li", _swatch(colour), name) for name, colour in story.colours.items()]
-    wrong = tag("li", _swatch((214, 39, 40)), "wrong (error)")
-    return section(f"Places: {split}", tag("ul", entries, wrong, class_="legend"), parts)
-
-
 def show_mix(story: Story) -> Markup | None:
     """Return how much of each class there is, was drawn for training, and was predicted."""
     columns: dict[str, dict[str, float]] = {}
@@ -266,7 +222,7 @@ def show_mix(story: Story) -> Markup | None:
     swatches = story.colours
     names = list(swatches)
     rows = [
-        [join(_swatch(swatches[name]), name), *(percent(each.get(name)) for each in columns.values())]
+        [join(swatch(swatches[name]), name), *(percent(each.get(name)) for each in columns.values())]
         for name in names
     ]
     return section("Class mix", table(("class", *columns), rows))
@@ -290,13 +246,13 @@ def show_comparison(stories: list[Story]) -> Markup:
                 figure(trust.get("expected_calibration_error")),
             ]
         )
-    heads = ("run", "model", "split", "mean IoU", "pixels right", "mean F1", "calibration error")
+    heads = ("run", "model", "split", "mean IoU", "pixel accuracy", "mean F1", "calibration error")
     lines = [
         Curve(story.name, [(each["epoch"], each["mean_iou"]) for each in story.epochs])
         for story in stories
         if story.epochs and "mean_iou" in story.epochs[0]
     ]
-    chart = draw_curves(Axis("epoch", whole=True), Axis("validation mean IoU"), lines) if lines else None
+    chart = draw_epochs("validation mean IoU", lines) if lines else None
     return section("Runs side by side", table(heads, rows), tag("div", chart, class_="charts"))
 
 
@@ -319,7 +275,8 @@ def _signed(value: float | None) -> str:
     return "–" if value is None else f"{value:+.4f}"
 
 
-def _swatch(colour: tuple[int, int, int] | None) -> Markup | None:
+def swatch(colour: tuple[int, int, int] | None) -> Markup | None:
+    """Return a small field of a colour."""
     if colour is None:
         return None
     red, green, blue = (int(part) for part in colour)

@@ -54,7 +54,8 @@ def split_steps(steps: Sequence[Record], epochs: Sequence[Record]) -> Split | No
     step_s, waiting_s, copying_s = (
         sum(each.get(key, 0.0) for each in timed) / len(timed) for key in ("step_s", "wait_s", "copy_s")
     )
-    num_steps = steps[-1]["step"]
+    # the steps after the last logged one are in the line that ends their epoch
+    num_steps = max(each.get("step", 0) for each in (*steps, *epochs))
     swapping_s = sum(map(_stalled_s, epochs)) / max(1, num_steps)
     computing_s = max(0.0, step_s - waiting_s - copying_s - swapping_s)
     return Split(num_steps, step_s, waiting_s, copying_s, swapping_s, computing_s)

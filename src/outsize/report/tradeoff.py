@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Tree = dict[str, Any]
 _OURS, _OTHERS, _SOFT, _PALE = "#0b6e8f", "#d9822b", "#5b6772", "#eef1f4"
+_FAILED = "#a4161a"
 _TALL = 2.5  # times the fastest: a way that takes longer is drawn at the upper edge, its time beside its name
 # where a name may stand around its point, in points; the first place that is free is taken
 _PLACES = [(9, -4), (9, 8), (9, -15), (-9, -4), (-9, 8), (-9, -15), (0, 14), (0, -22), (18, 22), (18, -30)]
@@ -37,29 +38,35 @@ def draw_memory(path: Path, measured: Tree, *, title: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shown = [each for each in measured["rows"] if _is_drawn(each)]
-    largest_bytes = max((each["peak_bytes"] for each in shown), default=1)
-    unit, unit_bytes = next((each for each in _UNITS if largest_bytes >= each[1]), _UNITS[-1])
-    points = _points(shown, unit_bytes)
     figure = Figure(figsize=(10, 6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.set_title(title, fontsize=11, pad=20)  # above the names of budgets
-    axes.set_xlabel(f"peak of allocated memory, {unit}")
-    axes.set_ylabel("time of a step, ms")
-    axes.grid(color="#e3e6ea", zorder=0)
-    axes.margins(y=0.12)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(0, 1.18 * largest_bytes / unit_bytes)
-    for each in (row for row in measured["rows"] if row.get("budget_bytes")):
-        _draw_budget(axes, each["budget_bytes"] / unit_bytes, each["label"].removeprefix("ours, "))
-    _draw_points(axes, points)
-    resident = measured["resident_bytes"] / unit_bytes
-    axes.axvspan(0, resident, color=_PALE, zorder=0, label="stays between steps")
+    points = _draw_axes(axes, measured)
     axes.legend(loc="best", frameon=False)
     _write_names(axes, points)
     with write_beside(path) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def _draw_axes(axes: Axes, measured: Tree) -> list[_Point]:
+    """Draw all but the names of points, and return these."""
+    shown = [each for each in measured["rows"] if _is_drawn(each)]
+    largest_bytes = max((each["peak_bytes"] for each in shown), default=1)
+    unit, unit_bytes = next((each for each in _UNITS if largest_bytes >= each[1]), _UNITS[-1])
+    points = _points(shown, unit_bytes)
+    axes.set_xlabel(f"peak of allocated memory, {unit}")
+    axes.set_ylabel("time of a step, ms")
+    axes.grid(color="#e3e6ea", zorder=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(0, 1.18 * largest_bytes / unit_bytes)
+    # from 0, lest a little more time looks like many times as much; and room above for the legend
+    axes.set_ylim(0, 1.25 * max((each.y for each in points), default=1.0))
+    _draw_budgets(axes, measured["rows"], unit_bytes)
+    _draw_points(axes, points)
+    resident = measured["resident_bytes"] / unit_bytes
+    axes.axvspan(0, resident, color=_PALE, zorder=0, label="stays between steps")
+    return points
 
 
 def _is_drawn(row: Tree) -> bool:
@@ -69,7 +76,7 @@ def _is_drawn(row: Tree) -> bool:
 def _points(rows: Sequence[Tree], unit_bytes: int) -> list[_Point]:
     least_ms = min((each["ms"] for each in rows), default=1.0)
     highest_ms = max((each["ms"] for each in rows if each["ms"] <= _TALL * least_ms), default=1.0)
-    edge_ms = least_ms + 1.3 * (highest_ms - least_ms)
+    edge_ms = 1.15 * highest_ms
     points = []
     for each in rows:
         is_above = each["ms"] > highest_ms
@@ -79,10 +86,20 @@ def _points(rows: Sequence[Tree], unit_bytes: int) -> list[_Point]:
     return points
 
 
-def _draw_budget(axes: Axes, at: float, text: str) -> None:
-    axes.axvline(at, color=_OURS, linewidth=1, linestyle=":", zorder=1)
+def _draw_budgets(axes: Axes, rows: Sequence[Tree], unit_bytes: int) -> None:
+    """Draw a line at each budget; a cross below its name where nothing runs within it."""
     upper = axes.get_xaxis_transform()
-    axes.text(at, 1.0, text, transform=upper, color=_OURS, fontsize=8, ha="center", va="bottom")
+    failed = []
+    for row in (each for each in rows if each.get("budget_bytes")):
+        at, runs = row["budget_bytes"] / unit_bytes, row["failed"] is None
+        colour = _OURS if runs else _FAILED
+        axes.axvline(at, color=colour, linewidth=1, linestyle=":", zorder=1)
+        name = row["label"].removeprefix("ours, ")
+        axes.text(at, 1.0, name, transform=upper, color=colour, fontsize=8, ha="center", va="bottom")
+        failed += [] if runs else [at]
+    if failed:
+        heights, name = [0.97] * len(failed), "budgets within which it does not run"
+        axes.scatter(failed, heights, s=60, color=_FAILED, marker="x", zorder=3, transform=upper, label=name)
 
 
 def _draw_points(axes: Axes, points: Sequence[_Point]) -> None:

@@ -121,18 +121,23 @@ def _walk_forwards(ops: Sequence[Op], start: Place) -> dict[int, Step]:
     for op in ops:
         if op.kind == INPUT:
             steps[op.index] = Step(start.at(len(op.shape) - 2, len(op.shape) - 1))
-        elif op.kind in UNIFORM or (op.inputs and uniform.issuperset(op.inputs)):
+        elif op.kind in UNIFORM or (op.inputs and uniform.issuperset(_sources(op))):
             uniform.add(op.index)
-        elif any(index in steps for index in op.inputs):
+        elif any(index in steps for index in _sources(op)):
             operands = [
                 # One value everywhere is as good as a number.
                 Operand(replace(by_index[index], shape=()), None)
                 if index in uniform
                 else Operand(by_index[index], steps[index].place if index in steps else None)
-                for index in op.inputs
+                for index in _sources(op)
             ]
             steps[op.index] = step(op, operands)
     return steps
+
+
+def _sources(op: Op) -> tuple[int, ...]:
+    """Return the inputs whose values an operation takes: a second one of a copy only names a precision (`type_as`)."""
+    return op.inputs[:1] if op.kind == "clone" else op.inputs
 
 
 def _check_output(op: Op, made_by: Step | None, size: tuple[int, int]) -> list[Obstacle]:
@@ -161,7 +166,7 @@ def _walk_backwards(
         if op.index not in wanted or op.index not in steps:
             continue
         lo, hi = steps[op.index].needs[which](*wanted[op.index])
-        for index in op.inputs:
+        for index in _sources(op):
             known_lo, known_hi = wanted.get(index, (lo, hi))
             wanted[index] = min(lo, known_lo), max(hi, known_hi)
     asked = [wanted[index] for index in graph.inputs if index in wanted]
