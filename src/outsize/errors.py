@@ -16,6 +16,8 @@ Each message says four things: what went wrong, the value found, what was needed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class OutsizeError(Exception):
     """Base of every error that a user can mend."""
@@ -64,3 +66,14 @@ class VerifyError(OutsizeError):
 def explain(problem: str, found: object, needed: str, remedy: str) -> str:
     """Join the four parts of a message into its one line."""
     return f"{problem}: found {found}, needed {needed}; {remedy}"
+
+
+def found_in(message: str) -> str:
+    """Return of a message's four parts the second; all of it where it has none."""
+    return message.partition(": found ")[2].partition(", needed ")[0] or message
+
+
+def listed(names: Sequence[object], num_shown: int = 4) -> str:
+    """Name the first few of many."""
+    more = len(names) - num_shown
+    return ", ".join(str(name) for name in names[:num_shown]) + (f" and {more} more" if more > 0 else "")

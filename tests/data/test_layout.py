@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outsize.data.layout import listed, pictures_in, refuse_keys
-from outsize.errors import JobError
+from outsize.data.layout import pictures_in, refuse_keys
+from outsize.errors import JobError, listed
 from outsize.job import check_job
 
 

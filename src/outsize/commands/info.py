@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from outsize.errors import listed
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, read_json
@@ -50,7 +51,7 @@ def _few(names: Sequence[str]) -> str:
     """List names; of many the first, and how many there are."""
     if len(names) <= _MANY:
         return ", ".join(names)
-    return f"{len(names):,}: {', '.join(names[:_MANY])} and {len(names) - _MANY:,} more"
+    return f"{len(names):,}: {listed(names, _MANY)}"
 
 
 def _score(figures: dict[str, Any], prefix: str = "", form: str = "") -> str:

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outsize.errors import DataError, OutputError, explain
+from outsize.errors import DataError, OutputError, explain, found_in, listed
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import write_text
@@ -141,11 +141,10 @@ def _warn_unreadable(found: Guess, reporter: Reporter) -> None:
     bad = found.unreadable
     if not bad:
         return
-    named = [f"{each.path} ({_what_was_found(each)})" for each in bad[:_MAX_SHOWN]]
-    more = f" and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
+    named = listed([f"{each.path} ({_what_was_found(each)})" for each in bad], _MAX_SHOWN)
     files = f"{len(bad)} file{'s' if len(bad) > 1 else ''}"
     text = (
-        f"warning: passed over {files} that cannot be read: {', '.join(named)}{more}; "
+        f"warning: passed over {files} that cannot be read: {named}; "
         "copy what is broken again from its source, or let `outsize check` set it aside: data.max_bad_share"
     )
     reporter.say("warning", text, files=[str(each.path) for each in bad])
@@ -153,8 +152,7 @@ def _warn_unreadable(found: Guess, reporter: Reporter) -> None:
 
 def _what_was_found(bad: BadFile) -> str:
     """Return of an error's four parts the second: the last is about rasters as well, not about a single picture."""
-    found = bad.reason.partition(": found ")[2].partition(", needed ")[0] or bad.reason
-    return found.replace(f"'{bad.path}' ", "").rstrip(".")
+    return found_in(bad.reason).replace(f"'{bad.path}' ", "").rstrip(".")
 
 
 def _as_job(found: Guess, folder: Path, target: Path, run: str) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.commands.hosting import host_has_room
 from outsize.commands.planned import read_train_plan
-from outsize.data.layout import listed
-from outsize.errors import RunError, explain
+from outsize.errors import RunError, explain, listed
 from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter

@@ -24,6 +24,7 @@ from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
 from outsize.plan.timeline import Link
 from outsize.plan.times import Clock
+from outsize.strategies.before import Before
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.within import Within
 from outsize.units import format_bytes, parse_bytes
@@ -158,20 +159,18 @@ def _with_blocks(loss: Loss, paths: tuple[str, ...]) -> Loss:
 def _left_as_it_was(model: nn.Module) -> Iterator[None]:
     """Take back what one step does to a model: gradients, running statistics, random numbers."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     training = [(module, module.training) for module in model.modules()]
     for parameter, _ in gradients:
         parameter.grad = None
+    before = Before(model)
+    before.take()
     model.train()
     try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
+        yield
     finally:
+        before.give_back()
         for parameter, gradient in gradients:
             parameter.grad = gradient
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
         for module, was in training:
             module.training = was
 

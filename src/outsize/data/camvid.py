@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.folders import pair
-from outsize.data.layout import Layout, listed, pictures_in, share_pictures
+from outsize.data.layout import Layout, pictures_in, share_pictures
 from outsize.data.made import made_labels, stamp
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import SPLITS
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, explain, listed
 from outsize.job import DataSection
 from outsize.known.tables import table
 from outsize.raster.picture import Picture

@@ -13,12 +13,12 @@ from outsize.data.camvid import find_camvid
 from outsize.data.cityscapes import find_cityscapes
 from outsize.data.coco import find_coco
 from outsize.data.instances_masks import find_masks
-from outsize.data.layout import Layout, listed, missing_root, refuse_keys
+from outsize.data.layout import Layout, missing_root, refuse_keys
 from outsize.data.loader import prefetch, prefetch_in_processes
 from outsize.data.patterns import find_patterns
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.data.split import BadFile, Splits, check_split, share_blocks
-from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain
+from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain, listed
 from outsize.job import DataSection
 from outsize.raster.burn import is_vector
 from outsize.raster.picture import has_picture_name

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.folders import pair
-from outsize.data.layout import Layout, listed, pictures_in
+from outsize.data.layout import Layout, pictures_in
 from outsize.data.scenes import LabelledScene
-from outsize.errors import DataError, JobError, explain
+from outsize.errors import DataError, JobError, explain, listed
 from outsize.job import DataSection
 from outsize.known.tables import table
 from outsize.raster.read import describe

@@ -17,11 +17,11 @@ from outsize.data.coco_file import CocoFile, CocoPicture, read_coco
 from outsize.data.coco_masks import burn_classes
 from outsize.data.folders import pair
 from outsize.data.instances_coco import Entry, fitting, open_outlined
-from outsize.data.layout import Layout, listed, share_pictures
+from outsize.data.layout import Layout, share_pictures
 from outsize.data.made import digest, made_labels
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import SPLITS
-from outsize.errors import DataError, JobError, UnsafeFileError, explain
+from outsize.errors import DataError, JobError, UnsafeFileError, explain, listed
 from outsize.job import DataSection
 from outsize.known.tables import BACKGROUND, class_map
 from outsize.raster.burn import value_named

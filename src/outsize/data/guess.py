@@ -12,7 +12,7 @@ import numpy as np
 
 from outsize.data.recognise import Dataset, recognise
 from outsize.data.split import BadFile
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, explain, found_in
 from outsize.raster.burn import VECTOR_SUFFIXES, attribute_values, list_attributes
 from outsize.raster.read import SceneInfo, SceneReader, describe
 from outsize.tiles.window import middle_window
@@ -209,8 +209,7 @@ def _readable(paths: Sequence[Path], look: Callable[[Path], Look]) -> tuple[list
         except DataError as error:
             bad.append(BadFile(path, str(error)))
     if not found:
-        why = bad[0].reason.partition(": found ")[2].partition(", needed ")[0]
-        what = f"none of {len(bad)} that were tried, {bad[0].path.name} among them: {why}"
+        what = f"none of {len(bad)} that were tried, {bad[0].path.name} among them: {found_in(bad[0].reason)}"
         remedy = "copy the files again from their source"
         raise DataError(
             explain(f"nothing in {bad[0].path.parent} can be read", what, "readable files", remedy)

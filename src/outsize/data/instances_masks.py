@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outsize.data.instances_scene import in_full, with_objects
-from outsize.data.layout import Layout, listed, share_pictures
+from outsize.data.layout import Layout, share_pictures
 from outsize.data.made import stamp
 from outsize.data.objects import Object, make_object
 from outsize.data.scenes import LabelledScene
-from outsize.errors import DataError, JobError, OutsizeError, explain
+from outsize.errors import DataError, JobError, OutsizeError, explain, listed
 from outsize.job import DataSection
 from outsize.raster.read import SceneInfo, SceneReader, describe
 

@@ -93,12 +93,6 @@ def share_pictures(paths: Sequence[Path], data: DataSection, seed: int) -> dict[
     return share_out(paths, data.split, seed)
 
 
-def listed(names: Sequence[object], num_shown: int = 4) -> str:
-    """Name the first few of many."""
-    more = len(names) - num_shown
-    return ", ".join(str(name) for name in names[:num_shown]) + (f" and {more} more" if more > 0 else "")
-
-
 def pictures_in(folder: Path, ending: str = "") -> dict[str, Path]:
     """Return the pictures of a folder whose names end so, by what stands before; in the order of their names."""
     endings = (ending,) if "." in ending else tuple(f"{ending}{each}" for each in (".png", ".jpg", ".jpeg"))

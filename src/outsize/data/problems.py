@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.layout import listed
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import Splits, find_duplicates
-from outsize.errors import explain
+from outsize.errors import explain, listed
 from outsize.raster.picture import has_picture_name
 
 # what differs between texts of one cause: the file, and the place in it

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from outsize.errors import DataError, JobError, UnsafeFileError, explain
+from outsize.errors import DataError, JobError, UnsafeFileError, explain, listed
 from outsize.raster.align import misses, write_labels
 from outsize.raster.scene import SceneInfo, one_line
 
@@ -235,12 +235,11 @@ def _refuse_attribute(path: Path, attribute: str, fields: list[str]) -> None:
 def _refuse_values(labels: PolygonLabels, texts: list[str]) -> None:
     unknown = Counter(text for text in texts if text not in labels.values)
     if unknown:
-        found = ", ".join(f"{text!r} in {count} polygons" for text, count in unknown.most_common(4))
-        more = f" and {len(unknown) - 4} more" if len(unknown) > 4 else ""
+        found = listed([f"{text!r} in {count} polygons" for text, count in unknown.most_common()])
         raise DataError(
             explain(
                 f"attribute {labels.attribute!r} of {labels.path} has values in no class",
-                found + more,
+                found,
                 f"one of {', '.join(map(repr, labels.values))}",
                 "add a class whose `attribute` is that value",
             )
