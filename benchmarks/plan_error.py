@@ -18,7 +18,8 @@ it is the sum of live storages: that shows whether the model of a step is right,
 Times: "catalogue" from the data sheet, "rates" from this machine's measured rates, "profiled" from the catalogue taught
 by real steps of the same network, precision and purpose at another size (measure/profiled.py), those measured just
 before or just after; rows of a network that was run at one size only have no such prediction. Compiled steps of all
-sizes are predicted by half a batch of the first one, run plainly and compiled. A measured time is the
+sizes are predicted by half a batch of the first one, run plainly and compiled: the share of the plain step's time on
+the device, which the other columns tell, and the host's time to call it. A measured time is the
 lower quartile of at least six steps that follow one another, recorded as one CUDA graph as a training has them, but for
 prediction and compiled steps; memory is that of the same step called kernel by kernel.
 """
@@ -40,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plan_error_compiled import OfOneStep, fill_cache
+from plan_error_compiled import OfOneStep, fill_cache, smaller
 from plan_error_measured import (
     BANDS,
     CLASSES,
@@ -55,7 +56,7 @@ from plan_error_measured import (
     peak_on_cuda,
     step_seconds,
 )
-from plan_error_predicted import Clocks, Way, predict
+from plan_error_predicted import Clocks, Way, facts_of, predict
 from plan_error_table import DOCS, line, place_for, rows_of, summary, write
 from torch import nn
 
@@ -64,7 +65,7 @@ from outsize.measure.bandwidth import measure, recall_or_measure
 from outsize.measure.profiled import learn
 from outsize.models import build_model
 from outsize.plan.machines import find_machine
-from outsize.plan.step import BLOCK_BYTES
+from outsize.plan.step import BLOCK_BYTES, StepFacts
 from outsize.plan.times import Clock, Learnt
 from outsize.strategies.graphed import NUM_PLAIN
 
@@ -164,15 +165,24 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 def _foreteller(kind: str, options: argparse.Namespace, clocks: Clocks) -> Callable[..., list[Way]]:
     """Return what predicts the ways of a case."""
+    foretold = None if options.foretold is None else pickle.loads(options.foretold.read_bytes())  # our own
     if kind == "eager":
-        if options.foretold is None:
+        if foretold is None:
             return partial(predict, clock=clocks.catalogue)
-        return partial(_recalled, pickle.loads(options.foretold.read_bytes()))  # our own
+        return partial(_recalled, foretold["ways"])
     if options.at_once:
         networks = options.networks or [each.name for each in NETWORKS]
-        share_s = options.seconds / 2
-        fill_cache(kind, networks, options.precisions, at_once=options.at_once, seconds=share_s)
-    return OfOneStep(kind, clocks.catalogue).predict
+        others = [] if foretold is None else ["--foretold", str(options.foretold)]
+        fill_cache(
+            kind,
+            networks,
+            options.precisions,
+            at_once=options.at_once,
+            seconds=options.seconds / 2,
+            others=[*others, "--cap-gib", str(options.cap_gib)],
+        )
+    followed = facts_of if foretold is None else partial(_recalled, foretold["facts"])
+    return OfOneStep(kind, clocks.catalogue, followed).predict
 
 
 def _kinds(options: argparse.Namespace, device: torch.device) -> list[str]:
@@ -185,17 +195,21 @@ def _kinds(options: argparse.Namespace, device: torch.device) -> list[str]:
 def _foretell(place: Path, *, quick: bool) -> None:
     """Predict all cases for the GPU of the catalogue, and write them down for a machine that has one."""
     clock = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
-    found: dict[str, list[Way]] = {}
+    ways: dict[str, list[Way]] = {}
+    facts: dict[str, StepFacts] = {}
     models: dict[str, nn.Module] = {}
+    device = torch.device("cuda")
     for case in cases("cuda", quick=quick):
         model = models.setdefault(case.network.name, build(case.network))
         start_s = time.perf_counter()
-        found[str(case)] = predict(model, case, clock=clock, device=torch.device("cuda"))
+        ways[str(case)] = predict(model, case, clock=clock, device=device)
+        for each in (case, smaller(case)) if case.training else ():
+            facts[str(each)] = facts_of(model, each, device=device)
         print(f"{_name(case, 'all')} in {time.perf_counter() - start_s:.1f} s", flush=True)
-    place.write_bytes(pickle.dumps(found))
+    place.write_bytes(pickle.dumps({"ways": ways, "facts": facts}))
 
 
-def _recalled(foretold: dict[str, list[Way]], _: nn.Module, case: Case, **__: Any) -> list[Way]:
+def _recalled(foretold: dict[str, Any], _: nn.Module, case: Case, **__: Any) -> Any:
     return foretold[str(case)]
 
 

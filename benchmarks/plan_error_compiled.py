@@ -7,32 +7,37 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
 import torch
-from plan_error_measured import Case, make_ready, step_seconds
-from plan_error_predicted import Way, parts_of, traced
+from plan_error_measured import Case, make_ready
+from plan_error_predicted import Way, facts_of, parts_of
 from torch import nn
 
 from outsize.measure.compiled import compiled_saved_bytes
-from outsize.measure.profiled import learn
+from outsize.measure.profiled import learn, step_seconds
 from outsize.plan.compiled import Compiled, blocks_to_compile
 from outsize.plan.cost import NOTHING, StepCost
 from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt
 
-NUM_STEPS = 8
 BUDGETS: dict[str, float | None] = {"compiled": None, "halved": 0.5}
 NAMES: dict[str, str] = {"compiled": "compiled", "halved": "compiled, half"}
 
 
 def fill_cache(
-    kind: str, networks: Iterable[str], precisions: Iterable[str], *, at_once: int, seconds: float
+    kind: str,
+    networks: Iterable[str],
+    precisions: Iterable[str],
+    *,
+    at_once: int,
+    seconds: float,
+    others: Iterable[str] = (),
 ) -> None:
     """Run all rows in several processes at once first: what they compile is in the compiler's cache then.
 
@@ -45,7 +50,7 @@ def fill_cache(
             which = ["--only", kind, "--networks", network, "--precisions", precision]
             where = ["--out", str(Path(folder, str(number))), "--seconds", str(seconds)]
             subprocess.run(
-                [sys.executable, str(Path(__file__).with_name("plan_error.py")), *which, *where],
+                [sys.executable, str(Path(__file__).with_name("plan_error.py")), *which, *where, *others],
                 env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": threads},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -56,50 +61,54 @@ def fill_cache(
             several.submit(run, number, network, precision)
 
 
+def smaller(case: Case) -> Case:
+    """Return the case that is tried: half the batch, as a whole one may not fit plainly."""
+    return replace(case, batch=max(1, case.batch // 2))
+
+
 @dataclass
 class OfOneStep:
     """Predicts by half the batch of the first size that it is asked for: blocks are compiled once for all sizes."""
 
     kind: str  # of BUDGETS
     clock: Clock
+    facts_of: Callable[..., StepFacts] = facts_of
     _tried: dict[tuple[str, bool], tuple[Compiled, Learnt]] = field(default_factory=dict)
 
     def predict(self, model: nn.Module, case: Case, *, device: torch.device) -> list[Way]:
         """Predict one way: blocks compiled, with a budget or without."""
-        cost = traced(model, case, device, None)
+        facts = self.facts_of(model, case, device=device)
         key = case.network.name, case.bf16
         if key not in self._tried:
-            self._tried[key] = self._try(model, replace(case, batch=max(1, case.batch // 2)), device)
+            self._tried[key] = self._try(model, smaller(case), device)
         found, learnt = self._tried[key]
-        parts = parts_of(StepCost(found.facts(cost.facts, case.batch * case.side_px**2)), NOTHING)
-        settings = {"compile": found.setting}
-        return [
-            Way(
-                NAMES[self.kind],
-                settings,
-                parts,
-                cost.facts.ops,
-                time_share=found.time_share,
-                learnt=learnt,
-            )
-        ]
+        way = Way(
+            NAMES[self.kind],
+            {"compile": found.setting},
+            parts_of(StepCost(found.facts(facts, case.batch * case.side_px**2)), NOTHING),
+            facts.ops,
+            time_share=found.time_share,
+            host_s=found.host_s,
+            learnt=learnt,
+        )
+        return [way]
 
-    def _try(self, model: nn.Module, smaller: Case, device: torch.device) -> tuple[Compiled, Learnt]:
+    def _try(self, model: nn.Module, case: Case, device: torch.device) -> tuple[Compiled, Learnt]:
         """Run a smaller step plainly and compiled, as the planner does with a few samples."""
-        facts: StepFacts = traced(model, smaller, device, None).facts
+        facts = self.facts_of(model, case, device=device)
         setting = Compile(blocks_to_compile(facts), BUDGETS[self.kind])
         model.to(device)
-        plain = make_ready(model, smaller, {}, device)
-        plain_s = step_seconds(plain.run, device, NUM_STEPS)
+        plain = make_ready(model, case, {}, device)
+        plain_s, _ = step_seconds(plain.run, device)
         clock = replace(self.clock, training=True)
-        learnt = learn(plain.run, facts.ops, clock, device, batch=smaller.batch, side_px=smaller.side_px)
-        ready = make_ready(model, smaller, {"compile": setting}, device)
-        seconds = step_seconds(ready.run, device, NUM_STEPS)
-        num_px = smaller.batch * smaller.side_px**2
+        learnt = learn(plain.run, facts.ops, clock, device, batch=case.batch, side_px=case.side_px)
+        ready = make_ready(model, case, {"compile": setting}, device)
+        seconds, host_s = step_seconds(ready.run, device)
+        num_px = case.batch * case.side_px**2
         saved = compiled_saved_bytes(ready.run, model, setting.paths, num_px=num_px)
         del plain, ready
         model.zero_grad(set_to_none=True)
         model.to("cpu")
         gc.collect()
         torch.cuda.empty_cache()
-        return Compiled(setting, saved, seconds / plain_s), learnt
+        return Compiled(setting, saved, seconds / plain_s, host_s), learnt

@@ -17,7 +17,7 @@ from outsize.plan.mix import mix
 from outsize.plan.plan import Fuse, Recompute
 from outsize.plan.recompute import find_recipes
 from outsize.plan.seen import paced
-from outsize.plan.step import StepOp
+from outsize.plan.step import StepFacts, StepOp
 from outsize.plan.timeline import Link
 from outsize.plan.times import (
     CHECKPOINTED_CALLS,
@@ -49,7 +49,8 @@ class Way:
     stall_s: float = 0.0  # waiting for copies
     num_calls: float = 0.0  # that the host spends besides operations
     recorded: bool = False  # as one CUDA graph: the host spends nothing
-    time_share: float = 1.0  # of all that; below 1 where compiled code is faster
+    time_share: float = 1.0  # of the device's; below 1 where compiled code is faster
+    host_s: float | None = None  # as it was seen of the step that was tried
     learnt: Learnt | None = None  # of the step that was tried for this prediction, where one was
 
     def seconds(self, clock: Clock) -> float:
@@ -58,8 +59,9 @@ class Way:
         device_s = sum(map(clock.op_s, self.ops)) + sum(map(again_s, self.again)) + self.stall_s
         num_calls = self.num_calls + sum(map(host_calls, (*self.ops, *self.again)))
         host_s = 0.0 if self.recorded else num_calls * clock.rates.host_op_s
-        plain_s = together(device_s, host_s, overlaps=clock.overlaps)
-        return self.time_share * plain_s
+        if self.host_s is not None:
+            host_s = self.host_s
+        return together(self.time_share * device_s, host_s, overlaps=clock.overlaps)
 
     def as_seen(self, learnt: Learnt) -> Way:
         """Return the way whose operations take as long as those of a real step did, for what shapes tell of them."""
@@ -154,6 +156,11 @@ def traced(
             around=None if fuse is None else lambda twin: fused_layers(twin, fuse)(),
         )
     )
+
+
+def facts_of(model: nn.Module, case: Case, *, device: torch.device) -> StepFacts:
+    """Follow a case as it is, without fused layers: compiled blocks fuse theirs themselves."""
+    return traced(model, case, device, None).facts
 
 
 def parts_of(cost: StepCost, changed: Changed) -> Parts:

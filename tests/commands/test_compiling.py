@@ -70,7 +70,7 @@ def test_a_block_that_cannot_be_compiled_is_told_and_left(
 def test_training_takes_it_where_it_is_faster(
     job_path: Path, monkeypatch: pytest.MonkeyPatch, time_share: float
 ) -> None:
-    seconds = iter([1.0, time_share, 3.0])  # plain, compiled, half of it kept
+    seconds = iter([(1.0, 0.0), (time_share, 0.0), (3.0, 0.0)])  # plain, compiled, half of it kept
     monkeypatch.setattr(compiling, "_seconds", lambda *_: next(seconds))
     run = RunFolder(job_path.parent / "compiled")
     every = ["train.tile_px=32", "train.compile=true", "train.epochs=1", f"run={run.path.as_posix()}"]

@@ -1,4 +1,4 @@
-"""On a GPU: predicted memory is within 5 % of what is measured, for training, recompute, blocks and prediction."""
+"""On a GPU: predicted memory is within 5 % of what is measured, for every eager way to train and for prediction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_predicted_memory_holds_on_the_gpu(tmp_path: Path, monkeypatch: pytest.M
         ["--device", "cuda", "--quick", "--seconds", "90", "--out", str(tmp_path / "table")]
     )
     done = [row for row in rows if "failed" not in row]
-    assert {row["way"] for row in done} == {"plain", "recompute", "blocks", "predict"}
+    assert {row["way"] for row in done} == {"plain", "recompute", "blocks", "swap", "predict"}
     assert [row for row in rows if "failed" in row and "not reached" not in row["failed"]] == []
     wrong = [plan_error.line(row) for row in done if abs(row["error"]) > 0.05]
     assert wrong == []

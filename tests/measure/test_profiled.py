@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from outsize.measure import profiled
-from outsize.measure.operations import Operations
+from outsize.measure.operations import Operations, SeenOperations
 from outsize.measure.profiled import learn, look_at, lower_quartile, name_of, recall_or_learn
 from outsize.measure.record import record
+from outsize.plan import seen as seen_before
 from outsize.plan.machines import find_machine
 from outsize.plan.times import (
     ARITHMETIC,
@@ -90,6 +91,28 @@ def test_a_clock_that_was_taught_tells_the_step_it_was_taught_by(
         {name: kernels_s[name] for name in (ARITHMETIC, GRADIENTS, NORMS)}
     )
     assert taught.rates.host_op_s * sum(map(host_calls, ops)) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("device_s", "by"), [(0.0, 1.0), (1.1, 1.1), (9.0, 1.15)])
+def test_times_of_operations_are_stretched_to_that_of_the_device(
+    step: Callable[[], None], model: nn.Module, device_s: float, by: float
+) -> None:
+    ops = [op for op in record(step, model).ops if op.kind == "convolution"]
+    modelled_s = {
+        group: [_CLOCK.op_s(op) for op in found] for group, found in seen_before.grouped(ops).items()
+    }
+    total_s = sum(map(sum, modelled_s.values()))
+    kernels_s = dict.fromkeys(CLASSES, 0.0)
+    operations = SeenOperations(seconds=modelled_s)
+    seen = profiled.Seen(kernels_s, 99.0, 99.0, None, device_s * total_s, operations)  # the host has no say
+    learnt = profiled.taught_by(seen, ops, _CLOCK, batch=2, side_px=32)
+    assert [pace for found in learnt.paces.values() for pace in found] == pytest.approx([by] * len(ops))
+
+
+def test_on_a_cpu_a_step_is_all_the_devices(step: Callable[[], None]) -> None:
+    device_s, host_s = profiled.step_seconds(step, _CPU)
+    assert 0 < device_s < 1
+    assert host_s == 0
 
 
 def test_long_steps_are_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 _BUDGETS = (None, 0.5)  # shares of what a block keeps: as the compiler likes, and half
 _NUM_SAMPLES = 2  # of the batch: batch norm of a small window wants more than one
-_NUM_WARM, _NUM_TIMED = 3, 8
 
 
 def try_compiled(
@@ -37,7 +35,8 @@ def try_compiled(
 ) -> tuple[Compiled, ...]:
     """Run a few samples plainly and compiled, and return what that does to memory and time; () where it cannot be.
 
-    What is found holds for any batch: what blocks keep grows with the pixels, and time is told as a share.
+    What is found holds for any batch: what blocks keep grows with the pixels, the device's time is told as a share, and
+    the host calls as many kernels.
     """
     import torch
 
@@ -53,7 +52,7 @@ def try_compiled(
     reporter.say("compiling", f"compiling {len(paths)} blocks to see what that brings: this takes a while")
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            plain_s = _seconds(real_step(job, model, shape, device, bf16=bf16, fuse=where.fuse), device)
+            plain_s, _ = _seconds(real_step(job, model, shape, device, bf16=bf16, fuse=where.fuse), device)
             for budget in _BUDGETS:
                 found.append(_tried(job, model, shape, where, Compile(paths, budget), plain_s))
     except PlanError as error:  # a block that torch.compile cannot take: told, and the plan does without
@@ -84,24 +83,14 @@ def _tried(
     # compiled blocks fuse their layers themselves, and cross-entropy lies outside of them
     fuse = None if where.fuse is None else Fuse()
     step = real_step(job, model, shape, device, bf16=where.bf16, compile=setting, fuse=fuse)
-    seconds = _seconds(step, device)
+    seconds, host_s = _seconds(step, device)
     num_px = shape[0] * shape[2] * shape[3]
     saved = compiled_saved_bytes(step.run, step.model, setting.paths, num_px=num_px)
-    return Compiled(setting, saved, seconds / plain_s)
+    return Compiled(setting, saved, seconds / plain_s, host_s)
 
 
-def _seconds(step: RealStep, device: torch.device) -> float:
-    """Return the time of a step when many follow one another."""
-    import torch
+def _seconds(step: RealStep, device: torch.device) -> tuple[float, float]:
+    """Return what a step takes of the device and of the host."""
+    from outsize.measure.profiled import step_seconds
 
-    def settle() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    for _ in range(_NUM_WARM):
-        step.run()
-    start_s = settle()
-    for _ in range(_NUM_TIMED):
-        step.run()
-    return (settle() - start_s) / _NUM_TIMED
+    return step_seconds(step.run, device)

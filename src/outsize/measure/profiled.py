@@ -29,8 +29,10 @@ NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
 # Tensors fill no more than this of what the allocator holds even where one step happened to leave no gap; and gaps of
 # a small step, whose blocks are rounded up to 2 or 20 MiB, say nothing about a large one.
 MOST_USABLE, LEAST_USABLE = 0.95, 0.75
-_HOST_IS_SLOWER = 0.9  # share of a step's time that the host took to call it
-_MOST_STRETCHED = 1.15
+_MOST_STRETCHED = 1.15  # beyond, it is no matter of gaps: the step waited for its host all the same
+_CYCLES_PER_S = (
+    2e9  # of a GPU's clock: no less than any has, so that a pause lasts at least as long as was asked
+)
 _BACKWARD = "autograd::engine::evaluate_function"  # what torch's profiler calls a node of the way back
 _NOT_WORK = (
     "Activity Buffer Request"  # the profiler's own; it is given the time of a kernel that has an owner
@@ -45,6 +47,7 @@ class Seen:
     host_s: float  # until a step was launched; on a CPU what no operation took
     step_s: float
     usable_share: float | None  # of the memory that torch held, what tensors filled
+    device_s: float = 0.0  # of a GPU for a step that never waits for the host; 0: not to be seen on a CPU
     operations: SeenOperations = field(default_factory=SeenOperations)
 
 
@@ -93,9 +96,9 @@ def _stretched(learnt: Learnt, seen: Seen, ops: Sequence[StepOp], clock: Clock) 
     """Return times that add up to that of the step: between kernels there are gaps, and some belong to no operation."""
     taught = clock.taught(learnt)
     total_s = sum(taught.op_s(op) for op in paced(ops, learnt.paces))
-    if seen.host_s > _HOST_IS_SLOWER * seen.step_s or total_s <= 0:
-        return learnt  # it is the host that took so long
-    by = min(_MOST_STRETCHED, max(1.0, seen.step_s / total_s))
+    if total_s <= 0:
+        return learnt
+    by = min(_MOST_STRETCHED, max(1.0, seen.device_s / total_s))
     factors = {name: by * learnt.factors.get(name, 1.0) for name in CLASSES}
     paces = {group: [by * pace for pace in found] for group, found in learnt.paces.items()}
     return replace(learnt, factors=factors, paces=paces)
@@ -107,6 +110,24 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
     for _ in range(NUM_WARM):
         run()
     usable_share = _usable_share(run, device) if cuda else None
+    host_s, step_s = _by_the_clock(run, device)
+    kernels_s = _profiled(run, device)
+    if not cuda:
+        return Seen(kernels_s, max(0.0, step_s - sum(kernels_s.values())), step_s, usable_share)
+    device_s = _device_seconds(run, device, host_s)
+    return Seen(kernels_s, host_s, step_s, usable_share, device_s, look_at_operations(run, device))
+
+
+def step_seconds(run: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Return what one step takes of the device, and of the host, which calls it; on a CPU all of it and nothing."""
+    for _ in range(NUM_WARM):
+        run()
+    host_s, step_s = _by_the_clock(run, device)
+    return (_device_seconds(run, device, host_s), host_s) if device.type == "cuda" else (step_s, 0.0)
+
+
+def _by_the_clock(run: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Return the time until a step was called, and until it was done."""
     hosts_s: list[float] = []
     steps_s: list[float] = []
     while len(steps_s) < NUM_TIMED and (len(steps_s) < 2 or sum(steps_s) < TIMED_S):
@@ -116,11 +137,27 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
         hosts_s.append(time.perf_counter() - start_s)
         _wait_for(device)
         steps_s.append(time.perf_counter() - start_s)
-    kernels_s = _profiled(run, device)
-    step_s = lower_quartile(steps_s)
-    host_s = lower_quartile(hosts_s) if cuda else max(0.0, step_s - sum(kernels_s.values()))
-    operations = look_at_operations(run, device) if cuda else SeenOperations()
-    return Seen(kernels_s, host_s, step_s, usable_share, operations)
+    return lower_quartile(hosts_s), lower_quartile(steps_s)
+
+
+def _device_seconds(run: Callable[[], object], device: torch.device, host_s: float) -> float:
+    """Return the time of a step on the device alone: it pauses first, until the host has called all of it.
+
+    host    |call|call|call|call|
+    device  |.... pause ......|===kernel===|==kernel==|=kernel=|
+                              start                            end
+    """
+    taken_s: list[float] = []
+    while len(taken_s) < NUM_TIMED and (len(taken_s) < 2 or sum(taken_s) < TIMED_S):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        _wait_for(device)
+        torch.cuda._sleep(round(1.5 * host_s * _CYCLES_PER_S))  # torch's only name for it
+        start.record()
+        run()
+        end.record()
+        _wait_for(device)
+        taken_s.append(start.elapsed_time(end) / 1e3)
+    return lower_quartile(taken_s)
 
 
 def _paces(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from outsize.plan.blocks import lies_in, outward
 from outsize.plan.plan import Compile
-from outsize.plan.step import StepFacts, Storage, allocated_bytes
+from outsize.plan.step import StepFacts, StepOp, Storage, allocated_bytes
 
 _LARGEST_SHARE = (
     1 / 8
@@ -30,11 +30,12 @@ class CompiledSaved:
 
 @dataclass(frozen=True)
 class Compiled:
-    """One way to compile a model that was tried: what its blocks keep, and the time of a step against the plain one."""
+    """One way to compile a model that was tried: what its blocks keep, and the time of a step."""
 
     setting: Compile
     saved: Mapping[str, CompiledSaved]
-    time_share: float
+    time_share: float  # of the plain step's on the device
+    host_s: float  # to call it, whatever the batch
 
     def facts(self, plain: StepFacts, num_px: int) -> StepFacts:
         """Return the facts of a step on so many pixels that is compiled this way."""
@@ -79,8 +80,9 @@ def blocks_to_compile(facts: StepFacts) -> tuple[str, ...]:
 def with_compiled(facts: StepFacts, saved: Mapping[str, CompiledSaved], num_px: int) -> StepFacts:
     """Return the facts of the same step with blocks compiled, that save what was measured for them.
 
-    What a block made and kept for itself takes on the size that the compiled one keeps; lives stay as they are.
-    Nothing that a compiled block makes or keeps can be made again from outside: it is named no more.
+    What a block made and kept for itself takes on the size that the compiled one keeps; what only passes from one
+    light operation of it to the next takes nothing, for they become one kernel, which writes over what it was the
+    last to read. Nothing that a compiled block makes or keeps can be made again from outside: it is named no more.
     """
 
     def block_of(module: str) -> str | None:
@@ -92,10 +94,15 @@ def with_compiled(facts: StepFacts, saved: Mapping[str, CompiledSaved], num_px: 
     for storage in facts.storages:
         if storage.index in inner:
             plain_bytes[inner[storage.index]] += storage.size_bytes
+    passing, written_over = _handed_on(facts, block_of)
     storages = []
     for storage in facts.storages:
         block = inner.get(storage.index)
-        if block is not None:
+        if storage.index in passing:
+            storage = replace(storage, size_bytes=0)  # noqa: PLW2901
+        elif storage.index in written_over:
+            storage = replace(storage, dies=written_over[storage.index])  # noqa: PLW2901
+        elif block is not None:
             share = saved[block].at(num_px) / plain_bytes[block]
             storage = replace(storage, size_bytes=allocated_bytes(round(share * storage.size_bytes)))  # noqa: PLW2901
         storages.append(storage)
@@ -127,6 +134,39 @@ def _inner(facts: StepFacts, kept: Iterable[int], blocks: Mapping[str, str | Non
         if block is not None and each not in leaving and roles[each] == "activation":
             found[each] = block
     return found
+
+
+def _handed_on(facts: StepFacts, block_of: Callable[[str], str | None]) -> tuple[set[int], dict[int, int]]:
+    """Return what light operations of a block hand to each other, and what they write over, with the one that does.
+
+    An operation of backward has no module: it belongs to the blocks that saved what it reads.
+    """
+    savers: dict[int, set[str | None]] = {}
+    for each in facts.saved:
+        savers.setdefault(each.storage, set()).add(block_of(each.key[0]))
+
+    def blocks(op: StepOp) -> set[str]:
+        found = set[str | None]().union(*(savers.get(each, ()) for each in op.inputs))
+        return {each for each in (found if op.backward else {block_of(op.module)}) if each is not None}
+
+    touching: dict[int, list[StepOp]] = {}
+    for op in facts.ops:
+        for index in {*op.inputs, *op.outputs}:
+            touching.setdefault(index, []).append(op)
+    size_bytes = {each.index: each.size_bytes for each in facts.storages}
+    passing: set[int] = set()
+    written_over: dict[int, int] = {}
+    for storage in facts.storages:
+        ops = touching.get(storage.index, [])
+        own = storage.role == "activation" and storage.index not in savers and storage.dies < len(facts.ops)
+        if not own or len(ops) < 2 or not set.intersection(*map(blocks, ops)):
+            continue
+        last = ops[-1]
+        if not any(op.flops for op in ops):
+            passing.add(storage.index)
+        elif not last.flops and storage.size_bytes in map(size_bytes.__getitem__, last.outputs):
+            written_over[storage.index] = last.index
+    return passing, written_over
 
 
 def _besides(facts: StepFacts, missing: Iterable[tuple[str, int]]) -> list[Storage]:

@@ -18,7 +18,7 @@ from outsize.plan.plan import Recompute, Tiling
 from outsize.plan.recompute import Recipe, find_recipes
 from outsize.plan.swap import LEAST_BYTES
 from outsize.plan.tilings import MOST, core_for
-from outsize.plan.times import CHECKPOINTED_CALLS, host_calls
+from outsize.plan.times import CHECKPOINTED_CALLS, host_calls, together
 from outsize.plan.way import Again, Part, Task, Way, in_words, of_mix, seconds_of
 from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
@@ -34,11 +34,13 @@ def plain(task: Task) -> Way:
 def compiled(task: Task) -> Iterator[Way]:
     """Yield the step with its blocks compiled."""
     plain_cost = StepCost(task.step_of(task.batch, task.side_px))
+    on_device = replace(task, host_op_s=0.0) if task.overlaps else task
+    plain_s = seconds_of(on_device, 1, plain_cost)
     for each in task.compiled:
         share = each.setting.activation_budget
         kept = "" if share is None else f" that keep {share:.0%} of what they would"
         facts = each.facts(plain_cost.facts, task.batch * num_px_of(task.side_px))
-        seconds = each.time_share * seconds_of(task, 1, plain_cost)
+        seconds = together(each.time_share * plain_s, each.host_s, overlaps=task.overlaps)
         name = f"compile {len(each.setting.paths)} blocks{kept}"
         yield Way(name, StepCost(facts).peak_bytes(), seconds, {"compile": each.setting})
 
