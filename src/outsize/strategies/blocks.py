@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
+from outsize.strategies.draws import Draws
 from outsize.strategies.find import find_module
 from outsize.strategies.values import changed
 
@@ -52,15 +53,17 @@ def _rerun(path: str, replaced: Callable[..., Any] | None) -> Callable[..., Any]
             )
 
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-            return nullcontext(), buffers.aside()
+            if draws is None:
+                return nullcontext(), buffers.aside()
+            return draws.kept(), _both(buffers.aside(), draws.given())
 
         # Torch looks at what it is given for the devices whose random numbers and autocast it has to remember.
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         devices = {each.device: each for each in tensors or block.parameters()}
         empty = [each.detach().new_empty(0) for each in devices.values()]
-        with _chance(path, block, list(devices)) as draws:
+        with _chance(block, list(devices)) as (puts_back, draws):
             return checkpoint(
-                again, *empty, use_reentrant=False, preserve_rng_state=draws, context_fn=contexts
+                again, *empty, use_reentrant=False, preserve_rng_state=puts_back, context_fn=contexts
             )
 
     return run
@@ -70,25 +73,28 @@ _DRAWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # of blocks th
 
 
 @contextmanager
-def _chance(path: str, block: nn.Module, devices: Sequence[torch.device]) -> Iterator[bool]:
-    """Say whether the state of random numbers is remembered for a second run: always, but where a step is recorded.
+def _chance(block: nn.Module, devices: Sequence[torch.device]) -> Iterator[tuple[bool, Draws | None]]:
+    """Say whether the state of random numbers is put back for a second run, or what keeps those that were drawn.
 
-    A recording does not tell that state, and needs none for a block that has drawn nothing when it ran before.
+    A recorded step does not tell that state, so there they are kept; a block that drew nothing when it ran before
+    needs neither.
     """
     gpus = [torch.cuda.default_generators[each.index] for each in devices if each.type == "cuda"]
     if not gpus:
-        yield True
+        yield True, None
         return
     if torch.cuda.is_current_stream_capturing():
-        if _DRAWS.get(block, True):
-            raise RuntimeError(
-                f"{path} is run again, and draws random numbers: they cannot be drawn twice alike"
-            )
-        yield False
+        yield False, Draws() if _DRAWS.get(block, True) else None
         return
     before = [each.get_offset() for each in gpus]
-    yield True
+    yield True, None
     _DRAWS[block] = _DRAWS.get(block, False) or before != [each.get_offset() for each in gpus]
+
+
+@contextmanager
+def _both(first: AbstractContextManager[None], second: AbstractContextManager[None]) -> Iterator[None]:
+    with first, second:
+        yield
 
 
 class _Given:
