@@ -57,7 +57,7 @@ from plan_error_measured import (
     step_seconds,
 )
 from plan_error_predicted import Clocks, Way, facts_of, predict
-from plan_error_table import DOCS, line, place_for, rows_of, summary, write
+from plan_error_table import DOCS, is_same, line, place_for, rows_of, summary, write
 from torch import nn
 
 from outsize.errors import PlanError
@@ -152,11 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             if network.name not in models:
                 models[network.name] = build(network)
             chosen = [each for each in group if each.training or kind == "eager"]
-            for row in _rows(models[network.name], chosen, foretell, clocks, device, end_s):
-                rows.append(row)
+            model = models[network.name]
+            for row in _rows(model, chosen, foretell, clocks, device, end_s):
+                rows = [each for each in rows if not is_same(each, row)] + [row]
                 print(line(row), flush=True)
                 # after each, so that a run that is cut short leaves what it has seen
                 write(place, rows, {**about, "took_s": round(time.perf_counter() - start_s)})
+            model.to("cpu")
     if options.out is None and device.type == "cuda":
         write(DOCS, rows, about, with_json=False)
     print("\n".join(summary(rows)))
@@ -286,6 +288,7 @@ def _measured(
     learnt: list[Learnt],
 ) -> Iterator[Held]:
     ways: list[Way] = []
+    model.to("cpu")  # where steps are followed on paper
     try:
         ways = foretell(model, case, device=device)
     except Exception as error:  # noqa: BLE001 - a row that fails says so, and the others follow
@@ -298,7 +301,6 @@ def _measured(
             yield Held({**_name(case, way.name), "failed": _first_line(error)}, case)
         finally:
             model.zero_grad(set_to_none=True)
-            model.to("cpu")
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -346,6 +348,8 @@ def _compare(
     measured = peak_on_cuda(ready, before_bytes, device, look_inside=as_it_is) if cuda else peak_on_cpu(ready)
     ready.at_turn = lambda: None
     step_s = step_seconds(_timed(ready), device, NUM_TIMED if as_it_is else NUM_FEW)
+    ready.run_recorded = None  # a recording keeps its memory
+    gc.collect()
     predicted_s = {name: way.seconds(clock) for name, clock in clocks.of(case).items()}
     row = {
         **_name(case, way.name),

@@ -87,16 +87,16 @@ def make_ready(
     model: nn.Module, case: Case, settings: dict[str, Any], device: torch.device, meter: Meter | None = None
 ) -> Ready:
     """Make the step of a case under the settings of a plan, and run it until it is warm."""
-    generator = torch.Generator().manual_seed(1)
-    images = torch.randn(case.batch, BANDS, case.side_px, case.side_px, generator=generator)
+    generator = torch.Generator(device).manual_seed(1)  # there: a host takes seconds for some of these
+    images = torch.randn(case.batch, BANDS, case.side_px, case.side_px, generator=generator, device=device)
     model.train(case.training)
     weights = [*model.parameters(), *model.buffers()]
     if not case.training:
-        images = images.to(device).contiguous(memory_format=torch.channels_last)
+        images = images.contiguous(memory_format=torch.channels_last)
         return Ready(partial(_predict_once, model, images, case.bf16), [*weights, images])
     shape = (case.batch, case.side_px, case.side_px)
-    labels = torch.randint(0, CLASSES, shape, generator=generator, dtype=torch.uint8)
-    valid = torch.ones(shape, dtype=torch.bool)
+    labels = torch.randint(0, CLASSES, shape, generator=generator, dtype=torch.uint8, device=device)
+    valid = torch.ones(shape, dtype=torch.bool, device=device)
     batch = Batch(images, valid, labels, count_terms(LOSS, labels)).to(device)
     terms = make_loss_terms(LOSS, BandStatistics((0.0,) * BANDS, (1.0,) * BANDS))
     plan = Plan(

@@ -10,6 +10,17 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs" / "plan-error"
+WAYS = ("plain", "recompute", "blocks", "swap", "compiled", "compiled, half", "predict")
+HEAD = """# Predicted against measured memory and time
+
+What [`outsize plan`](plan.md) says before anything runs, and what a GPU then took. `python benchmarks/plan_error.py`
+makes this page anew, on a machine with one. Ways: a plain training step; tensors made again (`recompute`); whole blocks
+run again (`blocks`); tensors moved to host memory as well (`swap`); blocks compiled; and prediction. Memory is the peak
+that torch's allocator counts (`torch.cuda.max_memory_allocated`), predicted from shapes alone; of compiled steps, into
+which nobody can look, from half a batch of the first size that was run beforehand. Times are predicted three times:
+from the data sheet of the GPU (`catalogue`), from what was measured of the machine (`rates`), and after one real step
+of the same network at another size (`profiled`).
+"""
 
 
 def line(row: dict[str, Any]) -> str:
@@ -26,6 +37,11 @@ def line(row: dict[str, Any]) -> str:
         f" (most in {most}: {apart[most]:+} MiB; {row['peak_predicted']} | {row['peak_measured']});"
         f" {row['measured_ms']} ms, {times}{' ' if row['told'] else ''}{' '.join(row['told'])}"
     )
+
+
+def is_same(row: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether both are about the same step: of rows of several runs the last counts."""
+    return all(row[key] == other[key] for key in ("model", "side_px", "batch", "precision", "way"))
 
 
 def _percent(share: float | None) -> str:
@@ -63,6 +79,17 @@ def rows_of(place: Path) -> list[dict[str, Any]]:
     return [row for row in tree["rows"] if "failed" not in row]
 
 
+def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of one network, precision and way beside one another."""
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    ways = {way: place for place, way in enumerate(WAYS)}
+
+    def place(row: dict[str, Any]) -> tuple[int, str, int, int]:
+        return models.index(row["model"]), row["precision"], ways.get(row["way"], -1), row["side_px"]
+
+    return sorted(rows, key=place)
+
+
 def write(
     place: Path, rows: Sequence[dict[str, Any]], about: dict[str, Any], *, with_json: bool = True
 ) -> None:
@@ -74,8 +101,9 @@ def write(
         place.with_name(f"{place.name}.json").write_text(text, encoding="utf-8")
     head = "| model | px | batch | precision | way | predicted MiB | measured MiB | error |"
     head += " measured ms | catalogue | rates | profiled |"
-    lines = ["# Predicted against measured memory and time", "", *summary(rows), "", head, "|" + "---|" * 12]
-    for row in rows:
+    told = [f"- {each}" for each in summary(rows)]
+    lines = [HEAD, *told, "", head, "|" + "---|" * 12]
+    for row in _in_order(rows):
         cells = [row[key] for key in ("model", "side_px", "batch", "precision", "way")]
         if "failed" in row:
             cells += [row["failed"], *[""] * 6]
