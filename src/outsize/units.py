@@ -47,7 +47,9 @@ def format_bytes(num_bytes: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration the way a person says it: 0.0042 -> "4.2 ms", 4000 -> "1 h 7 min"."""
+    """Write a duration the way a person says it: 1.8e-5 -> "18 us", 0.0042 -> "4.2 ms", 4000 -> "1 h 7 min"."""
+    if 0 < seconds < 1e-4:
+        return f"{seconds * 1e6:.0f} us"
     if seconds < 1:
         return f"{seconds * 1e3:.1f} ms"
     if seconds < 60:
@@ -55,6 +57,11 @@ def format_seconds(seconds: float) -> str:
     if seconds < 3600:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+def format_count(number: int, thing: str) -> str:
+    """Write how many there are of a thing whose plural ends in s: "1 tile", "7,200 steps"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def format_pixels(height: int, width: int) -> str:

@@ -122,7 +122,7 @@ def test_a_plan_says_how_long_a_training_takes(job_path: Path) -> None:
     assert train["num_epochs"] == 7
     assert train["num_steps"] % 7 == 0  # type: ignore[operator]
     assert train["total_s"] > train["num_steps"] * train["step_s"] > 0  # type: ignore[operator]
-    assert f"{train['num_steps']} steps in 7 epoch(s): about " in str(train["text"])
+    assert f"{train['num_steps']} steps in 7 epochs: about " in str(train["text"])
     assert "num_steps" not in predict
 
 

@@ -80,11 +80,11 @@ def test_what_takes_less_than_an_hour_is_told_in_minutes() -> None:
 def test_a_training_takes_its_steps_and_its_validations() -> None:
     course = course_of(TRAIN, FACTS, WORK)
     assert course.total_s == pytest.approx(7200 * 0.5 + 10 * 10_000_000 * 1e-7)
-    assert course.text() == "7200 steps in 10 epoch(s): about 1 h 0 min with validations"
+    assert course.text() == "7,200 steps in 10 epochs: about 1 h 0 min with validations"
     short = course_of(TRAIN, FACTS, replace(WORK, num_steps=660))
-    assert short.text() == "660 steps in 10 epoch(s): about 6 min with validations"
+    assert short.text() == "660 steps in 10 epochs: about 6 min with validations"
     ended = course_of(TRAIN, FACTS, WORK, max_minutes=5.5)
     assert ended.text().endswith(", ended by train.max_minutes after 6 min")
     unknown = course_of(replace(TRAIN, step_s=None), FACTS, WORK)
-    assert unknown.text() == "7200 steps in 10 epoch(s): time not known"
+    assert unknown.text() == "7,200 steps in 10 epochs: time not known"
     assert unknown.as_dict()["total_s"] is None

@@ -13,6 +13,7 @@ from outsize.job import Job, load_job
 from outsize.job.models import refuse_unknown_model
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.units import format_count
 
 if TYPE_CHECKING:
     from outsize.data.catalogue import Survey
@@ -88,7 +89,7 @@ def _refuse(problems: Sequence[Problem], reporter: Reporter, error: type[Outsize
     for each in others[:_MAX_SHOWN]:
         reporter.say("problem", f"wrong: {each.text}")
     where = "shown without --quiet" if reporter.style == "quiet" else "listed above"
-    more = f" ({len(others)} more problem{'s' if len(others) > 1 else ''}, {where})" if others else ""
+    more = f" ({format_count(len(others), 'more problem')}, {where})" if others else ""
     raise error(first.text + more)
 
 
@@ -126,8 +127,8 @@ def _summary(checked: Checked) -> str:
     num = len({scene.image.path for _, scenes in checked.splits.items() for scene in scenes})
     num_fatal = sum(problem.fatal for problem in checked.problems)
     objects = "" if checked.objects is None else f"\n{checked.objects.text}"
-    problems = f"{num_fatal} problem{'' if num_fatal == 1 else 's'}"
-    return f"{num} images, {len(checked.splits.set_aside)} set aside, {problems}{objects}"
+    images, problems = format_count(num, "image"), format_count(num_fatal, "problem")
+    return f"{images}, {len(checked.splits.set_aside):,} set aside, {problems}{objects}"
 
 
 def _table(job: Job, checked: Checked) -> str:
@@ -141,8 +142,7 @@ def _table(job: Job, checked: Checked) -> str:
     classes = Table(box=box.SIMPLE_HEAD)
     classes.add_column("class")
     for split, scenes in checked.splits.items():
-        num = len(scenes)
-        classes.add_column(f"{split} ({num} image{'' if num == 1 else 's'})", justify="right")
+        classes.add_column(f"{split} ({format_count(len(scenes), 'image')})", justify="right")
     for index, each in enumerate(job.data.classes):
         classes.add_row(escape(each.name), *_cells(index, checked))
     bands = Table(box=box.SIMPLE_HEAD)

@@ -12,7 +12,7 @@ from outsize.job import Job, load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.units import format_bytes, format_seconds
+from outsize.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Planned
@@ -65,7 +65,7 @@ def say_plan(plan: Plan, reporter: Reporter, course: Course | None = None) -> No
     """Report one plan in a few lines; of a training also how long it takes, where that is given."""
     kind = "exact" if plan.exact else "approximate"
     peak = f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.limit_bytes)}"
-    what = "a step" if plan.purpose == "train" else f"{plan.batch} tile(s)"
+    what = "a step" if plan.purpose == "train" else format_count(plan.batch, "tile")
     time = "" if plan.step_s is None else f", {format_seconds(plan.step_s)} for {what}"
     lines = [f"{plan.purpose}: {kind}, {peak}{time} predicted"]
     lines += [] if course is None else [f"  {course.text()}"]

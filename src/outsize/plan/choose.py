@@ -14,7 +14,7 @@ from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.plan.way import Task, Way
 from outsize.tiles.halo import Halo, Obstacle
-from outsize.units import format_bytes, format_pixels, format_size
+from outsize.units import format_bytes, format_count, format_pixels, format_size
 
 _ENOUGH_PX = {
     "cpu": 1 << 20,
@@ -64,7 +64,7 @@ def choose_predict(
         limit_bytes=room.limit_bytes,
         peak_bytes=int(lasting_bytes + taken.window_bytes * taken.batch),
         exact=taken.exact,
-        why=(*taken.why, f"{why}; {taken.batch} {'picture' if is_one else 'tile'}(s) at once"),
+        why=(*taken.why, f"{why}; {format_count(taken.batch, 'picture' if is_one else 'tile')} at once"),
         rejected=tuple(
             _too_large(f"core {tile.core_px} px", lasting_bytes + tile.window_bytes, room.budget_bytes)
             for tile in too_large

@@ -9,7 +9,7 @@ from typing import Any
 from outsize.plan.facts import Facts
 from outsize.plan.machines import CONTEXT_BYTES
 from outsize.plan.plan import Plan
-from outsize.units import format_seconds
+from outsize.units import format_count, format_seconds
 
 _GIB = 2**30
 # A process that has loaded torch and its libraries; each process that prepares samples holds about half of that.
@@ -51,7 +51,7 @@ class Request:
     def lines(self) -> list[str]:
         """Say it for a person, and once more in the words of a job script."""
         hours = "not known" if self.hours is None else _hours_or_minutes(self.hours)
-        cards = f"{self.gpus} GPU(s) with {self.gpu_gib} GiB each, " if self.gpus else ""
+        cards = f"{format_count(self.gpus, 'GPU')} with {self.gpu_gib} GiB each, " if self.gpus else ""
         rest = f"{self.host_gib} GiB of host memory, {self.disk_gib} GiB of disk, {hours}"
         ask = [f"ask for: {cards}{rest}"]
         if self.hours is not None:
@@ -76,7 +76,7 @@ class Course:
 
     def text(self) -> str:
         """Say it for a person."""
-        steps = f"{self.num_steps} steps in {self.num_epochs} epoch(s)"
+        steps = f"{format_count(self.num_steps, 'step')} in {format_count(self.num_epochs, 'epoch')}"
         if self.total_s is None:
             return f"{steps}: time not known"
         about = f"{steps}: about {_rough(self.total_s)} with validations"

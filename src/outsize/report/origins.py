@@ -8,7 +8,7 @@ from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.results import section
 from outsize.report.split import split_steps
-from outsize.units import format_bytes, format_pixels, format_seconds
+from outsize.units import format_bytes, format_count, format_pixels, format_seconds
 
 _MANY = 3  # scenes that get a bar each
 # one for each thing that time goes to, the same in every bar
@@ -45,7 +45,7 @@ def _predictions(story: Story) -> list[Markup]:
     scenes = [(each, _parts(each)) for each in story.predicted.get("scenes", ())]
     bars = []
     for scene, parts in scenes:
-        tiles = _counted(scene["num_tiles"], "tile")
+        tiles = format_count(scene["num_tiles"], "tile")
         name = scene["scene"].rpartition("/")[2]
         bars.append(
             _bar(f"Predicting {name}: {format_pixels(scene['height'], scene['width'])}, {tiles}", parts)
@@ -69,10 +69,6 @@ def _parts(scene: dict[str, Any]) -> list[tuple[str, float]]:
         ("writing the map", scene.get("cog_s", 0.0)),
         ("writing polygons", scene.get("polygons_s", 0.0)),
     ]
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _bar(title: str, parts: list[tuple[str, float]]) -> Markup:
@@ -106,7 +102,7 @@ def show_plan(story: Story) -> Markup | None:
             tag("h4", name.capitalize()),
             pairs(
                 [
-                    ("at once", _counted(plan["batch"], "tile" if name == "predict" else "sample")),
+                    ("at once", format_count(plan["batch"], "tile" if name == "predict" else "sample")),
                     (
                         "expected peak",
                         f"{format_bytes(plan['peak_bytes'])} of {format_bytes(plan['limit_bytes'])}",
@@ -151,11 +147,11 @@ def _settings(plan: dict[str, Any]) -> list[tuple[str, Part]]:
     recompute = plan.get("recompute")
     if recompute is not None:
         counts = [(len(recompute["saved"]), "saved tensor"), (len(recompute["blocks"]), "block")]
-        found.append(("computed again", ", ".join(_counted(num, what) for num, what in counts if num)))
+        found.append(("computed again", ", ".join(format_count(num, what) for num, what in counts if num)))
     swap = plan.get("swap")
     if swap is not None:
         moved_bytes = sum(each["size_bytes"] for each in swap["moved"])
-        some = f"{_counted(len(swap['moved']), 'saved tensor')}, {format_bytes(moved_bytes)}"
+        some = f"{format_count(len(swap['moved']), 'saved tensor')}, {format_bytes(moved_bytes)}"
         everything = swap.get("ahead_bytes") is not None
         waits = f", {format_bytes(swap['pinned_bytes'])} of host memory"
         found.append(("moved to the host", ("everything" if everything else some) + waits))
