@@ -18,8 +18,8 @@ from plan_error_measured import Case, make_ready
 from plan_error_predicted import Way, facts_of, parts_of
 from torch import nn
 
-from outsize.measure.compiled import compiled_saved_bytes
-from outsize.measure.profiled import learn, step_seconds
+from outsize.measure.compiled import compiled_saved_bytes, rise_bytes
+from outsize.measure.profiled import device_and_host_s, learn
 from outsize.plan.compiled import Compiled, blocks_to_compile
 from outsize.plan.cost import NOTHING, StepCost
 from outsize.plan.plan import Compile
@@ -82,10 +82,12 @@ class OfOneStep:
         if key not in self._tried:
             self._tried[key] = self._try(model, smaller(case), device)
         found, learnt = self._tried[key]
+        num_px = case.batch * case.side_px**2
+        parts = parts_of(StepCost(found.facts(facts, num_px)), NOTHING)
         way = Way(
             NAMES[self.kind],
             {"compile": found.setting},
-            parts_of(StepCost(found.facts(facts, case.batch * case.side_px**2)), NOTHING),
+            replace(parts, peak_bytes=found.peak_bytes(facts, num_px)),
             facts.ops,
             time_share=found.time_share,
             host_s=found.host_s,
@@ -99,16 +101,18 @@ class OfOneStep:
         setting = Compile(blocks_to_compile(facts), BUDGETS[self.kind])
         model.to(device)
         plain = make_ready(model, case, {}, device)
-        plain_s, _ = step_seconds(plain.run, device)
+        plain_s, _ = device_and_host_s(plain.run, device)
         clock = replace(self.clock, training=True)
         learnt = learn(plain.run, facts.ops, clock, device, batch=case.batch, side_px=case.side_px)
         ready = make_ready(model, case, {"compile": setting}, device)
-        seconds, host_s = step_seconds(ready.run, device)
+        seconds, host_s = device_and_host_s(ready.run, device)
         num_px = case.batch * case.side_px**2
         saved = compiled_saved_bytes(ready.run, model, setting.paths, num_px=num_px)
+        found = Compiled(setting, saved, seconds / plain_s, host_s)
+        found = found.corrected(facts, num_px, rise_bytes(ready.run, device))
         del plain, ready
         model.zero_grad(set_to_none=True)
         model.to("cpu")
         gc.collect()
         torch.cuda.empty_cache()
-        return Compiled(setting, saved, seconds / plain_s, host_s), learnt
+        return found, learnt

@@ -15,7 +15,9 @@ def test_parse_bytes(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["much", "16 GiBs", "-1GiB", ""])
 def test_parse_bytes_refuses(text: str) -> None:
-    with pytest.raises(JobError):
+    with pytest.raises(
+        JobError, match=r"size not understood: found .*, needed a number of bytes, or a number and a unit"
+    ):
         parse_bytes(text)
 
 

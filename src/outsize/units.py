@@ -31,7 +31,12 @@ def parse_bytes(text: str | int) -> int:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _BYTE_FACTORS:
         raise JobError(
-            explain("size not understood", repr(text), "a number and a unit", 'write e.g. "16GiB"')
+            explain(
+                "size not understood",
+                repr(text),
+                "a number of bytes, or a number and a unit",
+                'write e.g. "16GiB"',
+            )
         )
     return int(float(match[1]) * _BYTE_FACTORS[match[2].lower()])
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from tests.commands.conftest import Run
 from typer.testing import CliRunner
 
 from outsize.cli import app
@@ -43,9 +45,48 @@ def test_another_machine_is_planned_for_without_being_here(job_path: Path) -> No
 
 
 def test_several_gpus_share_a_batch(job_path: Path) -> None:
-    one, two = (events(str(job_path), "--gpu", "h200", "--gpus", num)["plan"][0] for num in ("1", "2"))
+    alone, shared = (events(str(job_path), "--gpu", "h200", "--gpus", num) for num in ("1", "2"))
+    one, two = alone["plan"][0], shared["plan"][0]
     assert (one["batch"], two["batch"]) == (2, 1)
     assert two["peak_bytes"] < one["peak_bytes"]  # type: ignore[operator]
+    assert "shares" not in alone
+    (shares,) = shared["shares"]
+    assert shares["text"] == "1 of 2 samples on each of 2 GPUs"
+    assert (shares["num_gpus"], shares["batch"], shares["most_samples"]) == (2, 2, 1)
+
+
+def test_unequal_shares_and_several_hosts_are_told(job_path: Path) -> None:
+    batch = ("--set", "train.batch=8", "--set", "train.tile_px=32")
+    found = events(str(job_path), "--gpu", "ac922", "--gpus", "5", *batch, "--request")
+    first, second = str(found["shares"][0]["text"]).splitlines()
+    assert first == "at most 2 of 8 samples on each of 5 GPUs: those with fewer wait for the others"
+    assert second == "  5 GPUs are more than one IBM AC922 has (4 GPUs): this is for 2 of them"
+    assert "for all hosts together" in str(found["request"][0]["text"])
+
+
+def test_more_gpus_than_samples_are_refused(run: Run, job_path: Path, unchanged: Callable[[], None]) -> None:
+    unchanged()
+    asked = ("--gpu", "v100-16", "--gpus", "3")
+    run("plan", job_path, *asked).refused(
+        "job.toml", "--gpus 3 for train.batch = 2", "take --gpus 2 or fewer"
+    )
+
+
+def test_a_plan_for_another_machine_says_why_it_is_not_written(job_path: Path) -> None:
+    state = RunFolder(job_path.parent / "run").state
+    state.parent.mkdir(parents=True)
+    state.touch()
+    (kept,) = events(str(job_path), "--gpu", "v100-16")["kept"]
+    assert kept["text"] == "not written: a plan for another machine is none for this one"
+    (kept,) = events(str(job_path), "--device", "cpu")["kept"]
+    assert "holds a training and its plan" in str(kept["text"])
+
+
+def test_a_network_too_deep_to_be_built_is_refused_at_once(run: Run, job_path: Path) -> None:
+    for levels in (14, 40):
+        run("plan", job_path, "--set", f"model.levels={levels}").refused(
+            "job.toml", f"width 4 doubled {levels - 1} times", "8192", "set levels = 12 or fewer"
+        )
 
 
 def test_the_request_names_memory_disk_and_hours(job_path: Path) -> None:
@@ -186,8 +227,9 @@ def test_a_step_that_does_not_fit_is_planned_otherwise(job_path: Path) -> None:
     [
         (["limits.gpu_memory=100KiB"], "v100-16", "does not fit"),
         (["limits.gpu_memory=100GiB"], "v100-16", "more than .*V100.* has: found 100.0 GiB"),
-        ([], "v10", "unknown machine: found 'v10'.*v100-16"),
+        ([], "v10", "several machines begin with that name: found 'v10'.*v100-16"),
         ([], "V 100", "v100-16"),
+        ([], "vv100-16", "unknown machine: found 'vv100-16'.*did you mean v100-16"),
     ],
 )
 def test_bad_budgets_and_machines_are_refused(

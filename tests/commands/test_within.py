@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import outsize
-from outsize.errors import PlanError
+from outsize.errors import JobError, PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.step import trace_step
 from outsize.plan.choose import USABLE
@@ -101,7 +101,7 @@ def test_a_module_that_cannot_be_followed_is_recorded_in_a_real_step() -> None:
     wanted = _trained(copy.deepcopy(model))
     fit = outsize.within(model, IMAGES, int(_budget(0.75) * 0.9), loss=_loss)
     assert fit.recorded is not None
-    assert "item" in fit.recorded or "data-dependent" in fit.recorded
+    assert ".item()" in fit.recorded
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     with fit:
@@ -125,12 +125,41 @@ def test_an_example_of_several_tensors_is_recorded() -> None:
 
 
 def test_budgets_that_cannot_be_are_refused() -> None:
-    with pytest.raises(PlanError, match=r"a step does not fit the budget: found .* at least .* by"):
+    with pytest.raises(
+        PlanError, match=r"a step does not fit .* at least .* by .* raise the budget to .[0-9]+MiB"
+    ):
         outsize.within(_net(), IMAGES, "100KiB", loss=_loss)
     with pytest.raises(PlanError, match=r"more than .* has: found 1024.0 TiB"):
         outsize.within(_net(), IMAGES, 1 << 50, loss=_loss)
-    with pytest.raises(outsize.errors.JobError, match="size not understood: found 'lots'"):
-        outsize.within(_net(), IMAGES, "lots", loss=_loss)
+
+
+@pytest.mark.parametrize(
+    ("budget", "refusal"),
+    [
+        ("lots", "bad value for 'budget' in outsize.within: found 'lots', needed .*16GiB"),
+        ("10", r"found 10 bytes, needed a size with its unit; did you mean 10GiB\?"),
+        ("0GiB", "found '0GiB', needed more than 0"),
+        (-5, "the budget is no size: found -5, needed a whole number of bytes, more than 0, or e.g. .16GiB."),
+        (0, "found 0, needed a whole number"),
+        (2.5e8, "found 250000000.0, needed a whole number"),
+        (True, "found True, needed a whole number"),
+    ],
+)
+def test_budgets_that_are_no_sizes_are_refused(budget: Any, refusal: str) -> None:
+    with pytest.raises(JobError, match=refusal):
+        outsize.within(_net(), IMAGES, budget, loss=_loss)
+
+
+def test_a_budget_that_is_not_free_is_lowered_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _net()
+    machine = replace(look_at_machine(torch.device("cpu")), memory_bytes=2**31, free_bytes=2**30)
+    monkeypatch.setattr(module, "look_at_machine", lambda _: machine)
+    with pytest.warns(
+        UserWarning, match=r"has free: found 1.5 GiB, needed at most 1.0 GiB; the plan"
+    ) as told:
+        fit = outsize.within(model, IMAGES, "1.5GiB", loss=_loss)
+    assert told[0].filename == __file__
+    assert fit.plan.limit_bytes < 1.1 * 2**30
 
 
 def test_what_the_model_itself_takes_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from outsize.errors import ModelError
-from outsize.models import MODELS, build_model
+from outsize.models import MODELS, build_model, unet
 from outsize.models.unet import NORMS, UPSAMPLINGS
 
 
@@ -61,6 +61,18 @@ def test_stride_and_channels_last() -> None:
         ("unet", {"levels": 1}, ("levels", "found 1", "at least 2")),
         ("unet", {"levels": "5"}, ("levels", "'5'")),
         ("unet", {"width": 0}, ("width", "found 0")),
+        (
+            "unet",
+            {"levels": 40},
+            ("at the bottom", "width 32 doubled 39 times", "8192", "set levels = 9 or fewer"),
+        ),
+        ("unet", {"levels": 14, "width": 4}, ("width 4 doubled 13 times", "set levels = 12 or fewer")),
+        (
+            "unet",
+            {"levels": 10**12, "width": 1},
+            ("doubled 999,999,999,999 times", "set levels = 14 or fewer"),
+        ),
+        ("unet", {"levels": 2, "width": 5000}, ("width 5000 doubled 1 time,", "set a smaller width")),
         ("unet", {"convs": True}, ("convs", "True")),
         ("unet", {"norm": "layer"}, ("norm", "'layer'", "none, batch, group")),
         ("unet", {"upsampling": "cubic"}, ("upsampling", "'cubic'", "bilinear")),
@@ -72,6 +84,15 @@ def test_bad_options_are_named(name: str, options: dict[str, object], words: tup
     message = str(caught.value)
     assert "\n" not in message
     assert all(word in message for word in words), message
+
+
+def test_the_most_channels_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unet, "_MAX_CHANNELS", 64)
+    assert build_model("unet", num_classes=2, in_channels=3, levels=5, width=4).stride == 16
+    with pytest.raises(ModelError, match="at the bottom"):
+        build_model("unet", num_classes=2, in_channels=3, levels=6, width=4)
+    with pytest.raises(ModelError, match="at the bottom"):
+        build_model("unet", num_classes=2, in_channels=3, levels=5, width=5)
 
 
 def test_every_model_builds_with_its_defaults() -> None:

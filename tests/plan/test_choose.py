@@ -151,7 +151,7 @@ def test_the_machine_is_a_limit_too() -> None:
     assert choose_predict(facts(free_bytes=64 * MIB), limits(GIB), (5000, 5000)).limit_bytes == 64 * MIB
     assert choose_predict(facts(), LimitsSection(), (5000, 5000)).limit_bytes == 64 * GIB
     with pytest.raises(
-        PlanError, match=r"host_memory is more than a machine has: found 65.0 GiB, needed at most 64.0"
+        PlanError, match=r"host_memory is more than this machine has: found 65.0 GiB, needed at most 64.0"
     ):
         choose_predict(facts(), limits(65 * GIB), (5000, 5000))
 
@@ -281,7 +281,9 @@ def test_what_only_approximate_ways_can_do_is_refused_with_the_way_to_allow_them
     chain: Callable[..., StepFacts],
 ) -> None:
     asked = task(chain, across_samples="bn looks across", across_pixels="bn looks across")
-    with pytest.raises(PlanError, match=r"allow_approximate = true for .*micro-batches .*bn looks across"):
+    with pytest.raises(
+        PlanError, match=r"allow_approximate = true, which fits by .*micro-batches .*bn looks across"
+    ):
         choose_train(facts(), limits(60 * MIB), asked)
     plan = choose_train(facts(), limits(60 * MIB, allow_approximate=True), asked)
     assert not plan.exact

@@ -99,7 +99,7 @@ def test_nothing_inside_of_a_compiled_block_is_recomputed(chain: Callable[..., S
     assert all("block0" not in path for each in list_blocks(changed, lambda op: 1e-6) for path in each.paths)
 
 
-def _small_block(*, saves_sum: bool) -> StepFacts:
+def _small_block(*, saves_product: bool) -> StepFacts:
     """What a block does: convolve, scale, add what came in, and on the way back scale and convolve."""
     num_bytes = 4 * BLOCK_BYTES
     roles: tuple[Role, ...] = ("input", "weight", *(["activation"] * 5))  # type: ignore[assignment]
@@ -121,13 +121,13 @@ def _small_block(*, saves_sum: bool) -> StepFacts:
         for outputs in [() if output is None else (output,)]
     )
     saved = [Saved(("block", 0, 0), 0, num_bytes, packed=0)]
-    if saves_sum:
+    if saves_product:
         saved.append(Saved(("block", 0, 1), 3, num_bytes, packed=2))
     return StepFacts(ops=ops, storages=storages, saved=tuple(saved), modules=("", "block"), training=True)
 
 
 def test_light_operations_of_a_block_hand_on_without_memory() -> None:
-    facts = with_compiled(_small_block(saves_sum=False), {"block": CompiledSaved(0, 0.0)}, NUM_PX)
+    facts = with_compiled(_small_block(saves_product=False), {"block": CompiledSaved(0, 0.0)}, NUM_PX)
     sizes = [each.size_bytes // BLOCK_BYTES for each in facts.storages]
     assert sizes == [4, 4, 4, 0, 4, 0, 4]  # the product that is added to, and the first gradient
     assert facts.storages[2].dies == 1  # what was convolved is written over by the product
@@ -135,14 +135,14 @@ def test_light_operations_of_a_block_hand_on_without_memory() -> None:
 
 def test_what_is_saved_or_convolved_keeps_its_memory() -> None:
     facts = with_compiled(
-        _small_block(saves_sum=True), {"block": CompiledSaved(4 * BLOCK_BYTES, 0.0)}, NUM_PX
+        _small_block(saves_product=True), {"block": CompiledSaved(4 * BLOCK_BYTES, 0.0)}, NUM_PX
     )
     assert facts.storages[3].size_bytes == 4 * BLOCK_BYTES
     assert facts.storages[6].size_bytes == 4 * BLOCK_BYTES
 
 
-def test_nothing_outside_of_compiled_blocks_is_handed_on(chain: Callable[..., StepFacts]) -> None:
-    facts = _small_block(saves_sum=False)
+def test_nothing_outside_of_compiled_blocks_is_handed_on() -> None:
+    facts = _small_block(saves_product=False)
     assert with_compiled(facts, {}, NUM_PX) == facts
 
 
@@ -159,3 +159,19 @@ def test_a_compiled_step_takes_as_long_as_the_slower_of_device_and_host(
     # a CPU is both: what was seen of it is the share of a whole step
     (on_cpu,) = compiled(replace(task, overlaps=False, compiled=(replace(tried, host_s=0.0),)))
     assert on_cpu.step_s == pytest.approx(0.5 * plain(replace(task, overlaps=False)).step_s)
+
+
+def test_what_a_tried_step_took_beyond_its_facts_grows_with_the_pixels(
+    chain: Callable[..., StepFacts],
+) -> None:
+    tried = Compiled(Compile(("block0",)), {"block0": CompiledSaved(512, 0.0)}, 1.0, 0.0)
+    facts = chain(1, SIDE_PX)
+    peak_bytes = tried.peak_bytes(facts, NUM_PX)
+    lasting_bytes = sum(each.size_bytes for each in facts.storages if each.born < 0)
+    rise_bytes = peak_bytes - lasting_bytes
+    assert tried.corrected(facts, NUM_PX, None) == tried
+    assert tried.corrected(facts, NUM_PX, rise_bytes - 1000) == tried
+    more = tried.corrected(facts, NUM_PX, rise_bytes + 10 * NUM_PX)
+    assert more.peak_bytes(facts, NUM_PX) == peak_bytes + 10 * NUM_PX
+    four = chain(4, SIDE_PX)
+    assert more.peak_bytes(four, 4 * NUM_PX) == tried.peak_bytes(four, 4 * NUM_PX) + 40 * NUM_PX

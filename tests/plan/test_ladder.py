@@ -278,3 +278,31 @@ def test_host_memory_that_is_too_small_is_no_way(with_norm: Task) -> None:
     assert isinstance(plan, Plan)
     assert plan.swap is None
     assert any("of host memory" in each.why for each in plan.rejected)
+
+
+def test_the_least_that_a_refusal_names_can_be_had(with_norm: Task) -> None:
+    refused = planned(with_norm, 0.05)
+    assert isinstance(refused, list)
+    least_bytes = min(way.peak_bytes for way in refused if way.inexact is None)
+    assert least_bytes < plain(with_norm).peak_bytes
+    fits = choose(with_norm, limit_bytes=least_bytes, budget_bytes=least_bytes, approximate=False)
+    assert isinstance(fits, Plan)
+    less = choose(with_norm, limit_bytes=1, budget_bytes=0.8 * least_bytes, approximate=False)
+    assert isinstance(less, list)
+
+
+def test_more_memory_makes_no_plan_slower(with_norm: Task) -> None:
+    plans = [planned(with_norm, share / 100) for share in range(99, 59, -4)]
+    times = [plan.step_s for plan in plans if isinstance(plan, Plan) and plan.step_s is not None]
+    assert len(times) > 3
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(("host_op_s", "is_said"), [(1.0, True), (1e-12, False)])
+def test_a_time_that_only_a_recorded_step_takes_is_said_to_be_one(
+    task: Task, host_op_s: float, is_said: bool
+) -> None:
+    for records in (True, False):
+        plan = planned(replace(task, host_op_s=host_op_s, records=records), 1.0)
+        assert isinstance(plan, Plan)
+        assert any("recorded as one CUDA graph; called" in why for why in plan.why) == (is_said and records)

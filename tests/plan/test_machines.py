@@ -55,9 +55,8 @@ def test_no_two_machines_share_a_spelling() -> None:
 @pytest.mark.parametrize(
     ("written", "near"),
     [
-        ("v100", {"v100-16", "v100-32"}),
-        ("a100", {"a100-40", "a100-80"}),
         ("h20", {"h200"}),
+        ("L40", {"l40s"}),  # which is another card
         ("ac92", {"ac922"}),
     ],
 )
@@ -71,11 +70,27 @@ def test_an_unknown_machine_is_refused_with_its_nearest(written: str, near: set[
     assert "\n" not in message
 
 
-def test_a_machine_like_none_is_refused_without_a_guess() -> None:
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("v100", ["v100-16 (Tesla V100 16 GB)", "v100-32 (Tesla V100 32 GB)"]),
+        ("NVIDIA A100", ["a100-40 (A100 40 GB)", "a100-80 (A100 80 GB)"]),
+        ("h100", ["h100-80 (H100 SXM 80 GB)", "h100-80-pcie (H100 PCIe 80 GB)"]),
+    ],
+)
+def test_the_beginning_of_several_names_is_none_of_them(written: str, meant: list[str]) -> None:
+    with pytest.raises(PlanError) as caught:
+        find_machine(written)
+    needed = f"found {written!r}, needed one of {', '.join(meant)}; name one of them"
+    assert str(caught.value) == f"several machines begin with that name: {needed}"
+
+
+@pytest.mark.parametrize("written", ["", "NVIDIA", "zzz"])
+def test_a_machine_like_none_is_refused_without_a_guess(written: str) -> None:
     with pytest.raises(
-        PlanError, match=r"unknown machine: found 'zzz'.*; take one with about the same memory"
+        PlanError, match=rf"unknown machine: found '{written}'.*; take one with about the same memory"
     ):
-        find_machine("zzz")
+        find_machine(written)
 
 
 @pytest.mark.parametrize("name", _NAMES)
@@ -117,6 +132,14 @@ def test_a_host_is_shared_by_the_gpus_that_are_used() -> None:
     assert one.free_bytes == spec.usable_bytes < one.memory_bytes == spec.visible_bytes
     assert "V100" in one.name
     assert "AC922" in one.name
+
+
+def test_more_gpus_than_a_host_has_are_told() -> None:
+    spec = find_machine("ac922")
+    assert spec.beyond_host(4) is None
+    assert spec.beyond_host(5) == "5 GPUs are more than one IBM AC922 has (4 GPUs): this is for 2 of them"
+    assert "(1 GPU): this is for 3 of them" in str(find_machine("gh200").beyond_host(3))
+    assert find_machine("l4").beyond_host(100) is None  # no host is named
 
 
 def test_of_a_card_alone_no_host_is_made_up() -> None:

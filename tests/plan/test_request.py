@@ -10,7 +10,7 @@ from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.machines import find_machine
 from outsize.plan.paging import paged_room_bytes
 from outsize.plan.plan import Offload, Plan, Swap
-from outsize.plan.request import Work, course_of, make_request
+from outsize.plan.request import Course, Work, course_of, make_request
 from outsize.tiles.halo import Halo, Reach
 
 GIB = 2**30
@@ -29,9 +29,11 @@ def test_the_fullest_moment_and_all_the_time_are_asked_for() -> None:
     assert found.gpus == 2
     assert found.gpu_gib == 13  # 10 / 0.8, and the context
     # an hour of steps, 20 s of pixels, and some to spare
-    assert 1.0 < found.hours < 1.6
+    assert 1.3 < found.hours < 1.6
     assert found.disk_gib >= 1
-    assert "--gres=gpu:2" in found.lines()[1]
+    first, _, script = found.lines()
+    assert first.startswith("ask for: 2 GPUs with 13 GiB each (planned for a card), ")
+    assert "--gres=gpu:2 " in script  # and no type: clusters have names of their own for cards
     assert found.as_dict()["host_gib"] == found.host_gib
 
 
@@ -58,33 +60,72 @@ def test_a_plan_that_fills_a_card_by_pages_asks_for_that_card() -> None:
 def test_without_rates_the_time_is_not_made_up() -> None:
     found = make_request(replace(TRAIN, step_s=None), PREDICT, FACTS, WORK, num_gpus=1, usable=0.8)
     assert found.hours is None
-    assert "not known" in found.lines()[0]
-    assert len(found.lines()) == 1
+    assert found.lines()[0].endswith(", time not known")
+    assert "--time" not in "".join(found.lines())
 
 
 def test_a_cpu_is_asked_for_no_gpu() -> None:
     found = make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=0, usable=0.8)
     assert found.gpu_gib == 0
     assert "GPU" not in found.lines()[0]
-    assert "gres" not in found.lines()[1]
+    assert "gres" not in found.lines()[2]
+    assert "12.5 GiB for the steps themselves" in found.lines()[1]
     assert found.host_gib > make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=1, usable=0.8).host_gib
 
 
 def test_what_takes_less_than_an_hour_is_told_in_minutes() -> None:
     short = make_request(TRAIN, PREDICT, FACTS, replace(WORK, num_steps=90), num_gpus=1, usable=0.8)
-    assert short.lines()[0].endswith(" 2 min")
-    assert short.as_dict()["hours"] == pytest.approx(1.3 * (45 + 20) / 3600)
-    assert " 1.3 h" in make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=1, usable=0.8).lines()[0]
+    assert short.lines()[0].endswith(" 12 min")
+    assert short.as_dict()["hours"] == pytest.approx((600 + 1.3 * (45 + 20)) / 3600)
+    assert " 1.5 h" in make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=1, usable=0.8).lines()[0]
+
+
+def test_a_job_of_a_moment_has_time_to_start() -> None:
+    moment = replace(WORK, num_steps=1, num_epochs=1, validated_px=1, predicted_px=1)
+    found = make_request(TRAIN, PREDICT, FACTS, moment, num_gpus=1, usable=0.8)
+    assert found.lines()[-1].endswith("--time=00:11:00")
+    assert " each" not in found.lines()[0]
+    assert found.lines()[0].startswith("ask for: 1 GPU with 13 GiB (planned for a card), ")
+
+
+def test_what_host_memory_is_for_adds_up() -> None:
+    moving = replace(TRAIN, swap=Swap((), 40 * GIB))
+    found = make_request(moving, PREDICT, FACTS, WORK, num_gpus=2, usable=0.8)
+    parts = (
+        "34.0 GiB for 10 processes",
+        "2.0 GiB for decoded pictures",
+        "80.0 GiB that the plan keeps there",
+    )
+    assert found.lines()[1] == f"  host memory: {', '.join(parts)}"
+    assert found.host_gib == 34 + 2 + 80
+    assert found.as_dict()["host"]["kept_bytes"] == 80 * GIB
+    alone = make_request(TRAIN, PREDICT, FACTS, replace(WORK, num_workers=0), num_gpus=1, usable=0.8)
+    assert alone.lines()[1] == "  host memory: 3.0 GiB for 1 process, 2.0 GiB for decoded pictures"
+
+
+@pytest.mark.parametrize(
+    ("total_s", "text"),
+    [
+        (0.3896, "390 ms"),
+        (0.00423, "4.2 ms"),
+        (42.4, "42 s"),
+        (340, "5.7 min"),
+        (4000, "1.1 h"),
+        (4e5, "110 h"),
+    ],
+)
+def test_a_rough_time_has_two_digits(total_s: float, text: str) -> None:
+    assert Course(3, 1, total_s).text() == f"3 steps in 1 epoch: about {text} with validations"
 
 
 def test_a_training_takes_its_steps_and_its_validations() -> None:
     course = course_of(TRAIN, FACTS, WORK)
     assert course.total_s == pytest.approx(7200 * 0.5 + 10 * 10_000_000 * 1e-7)
-    assert course.text() == "7,200 steps in 10 epochs: about 1 h 0 min with validations"
+    assert course.text() == "7,200 steps in 10 epochs: about 1 h with validations"
     short = course_of(TRAIN, FACTS, replace(WORK, num_steps=660))
-    assert short.text() == "660 steps in 10 epochs: about 6 min with validations"
+    assert short.text() == "660 steps in 10 epochs: about 5.7 min with validations"
     ended = course_of(TRAIN, FACTS, WORK, max_minutes=5.5)
-    assert ended.text().endswith(", ended by train.max_minutes after 6 min")
+    assert ended.text().endswith(", ended by train.max_minutes after 5.5 min")
     unknown = course_of(replace(TRAIN, step_s=None), FACTS, WORK)
     assert unknown.text() == "7,200 steps in 10 epochs: time not known"
     assert unknown.as_dict()["total_s"] is None

@@ -84,8 +84,10 @@ def test_what_is_said_of_a_core_agrees_with_the_table() -> None:
     [uneven] = why_predicted_so(eighth, found, math.inf)
     assert "compute more pixels" in uneven
     assert "late" not in uneven
-    assert "see what was rejected" in " ".join(why_trained_so(eighth, found))
-    assert "largest tile that fits" in " ".join(why_trained_so(largest, found))
+    assert "see what was rejected" in " ".join(why_trained_so(eighth, found, 2**30))
+    why = " ".join(why_trained_so(largest, found, 2**30))
+    assert "such a tile needs 1.0 GiB" in why
+    assert "larger ones were tried first" in why
 
 
 def test_a_halo_that_was_asked_to_be_shorter_is_told() -> None:

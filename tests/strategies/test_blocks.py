@@ -253,3 +253,14 @@ def test_a_copy_made_meanwhile_runs_with_its_own_weights() -> None:
         assert not twin(images).any()
     assert not twin(images).any()
     assert model(images).any()
+
+
+def test_backward_may_run_through_a_block_twice() -> None:
+    torch.manual_seed(3)
+    model = Dropping()
+    images = torch.randn(2, 4, 8, 8)
+    with checkpointed(model, ("fork", "last")):
+        loss = model(images).square().mean()
+        once = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        twice = torch.autograd.grad(loss, list(model.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))

@@ -27,7 +27,6 @@ RUNS: dict[str, Callable[[Tensor], Tensor]] = {
     "alpha": lambda x: functional.alpha_dropout(x, 0.4, training=True),
     "as on a GPU": lambda x: torch.native_dropout(x, 0.4, True)[0],
     "all dropped": lambda x: torch.native_dropout(x, 1.0, True)[0],
-    "slopes": lambda x: functional.rrelu(x, training=True),
     "two": lambda x: functional.dropout(functional.dropout2d(x, 0.3), 0.3),
     "no draw": lambda x: x * 2,
     "noise": _noisy,
@@ -79,5 +78,42 @@ def test_a_mask_is_all_that_dropout_keeps() -> None:
     draws = Draws()
     with draws.kept():
         torch.native_dropout(X, 0.5, True)
-    (mask,) = draws._kept
+    ((_, mask),) = draws._kept
     assert mask.dtype == torch.bool
+
+
+def test_attention_that_drops_nothing_is_not_kept() -> None:
+    draws, x = Draws(), torch.randn(1, 2, 8, 16)
+    with draws.kept():
+        functional.scaled_dot_product_attention(x, x, x)
+        assert draws.is_empty
+        first = functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+    assert not draws.is_empty
+    with draws.given():
+        functional.scaled_dot_product_attention(x, x, x)
+        assert torch.equal(functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), first)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: functional.rrelu(x, training=True),
+        lambda x: torch.bernoulli(x.sigmoid(), out=torch.empty_like(x)),
+    ],
+    ids=["noise is written", "out"],
+)
+def test_what_writes_elsewhere_is_refused(run: Callable[[Tensor], Tensor]) -> None:
+    before = X.clone()
+    with pytest.raises(RuntimeError, match="cannot be given a second time"), Draws().kept():
+        run(X)
+    assert torch.equal(X, before)
+
+
+def test_another_draw_than_the_first_time_is_an_error() -> None:
+    draws = Draws()
+    with draws.kept():
+        torch.rand_like(X)
+    with pytest.raises(RuntimeError, match=r"randn_like.*and drew by"), draws.given():
+        torch.randn_like(X)
+    with pytest.raises(RuntimeError, match="and drew by nothing"), draws.given():
+        torch.stack([torch.rand_like(X), torch.rand_like(X)])

@@ -104,12 +104,16 @@ def _other(subject: Subject, name: str, blocks: Blocks, reporter: Reporter) -> E
 def _ours(
     subject: Subject, given: float | Cap, plain_bytes: int, planning: Planning, reporter: Reporter
 ) -> Entry:
-    """Plan for a budget; and for a little less where the allocator could not do with the first plan."""
+    """Plan for a budget; and for a little less where the first plan took more, or the allocator more than there was."""
+    beyond: Entry | None = None
     for less in _LESS:
         entry = _planned(subject, given, plain_bytes, planning, reporter, less=less)
         if not entry.is_short:
             break
-    return entry
+        if subject.device.type == "cpu":  # on a GPU it would hold memory that the next one needs
+            beyond = entry
+    # one that took a little more rather than none
+    return beyond if beyond is not None and entry.failed is not None else entry
 
 
 def _planned(
@@ -156,6 +160,8 @@ def _set_up(subject: Subject, entry: Entry, make: Callable[[], Step], reporter: 
         entry.is_short = turn.num_retries > 0
         if subject.device.type == "cpu" and not entry.compiles:
             entry.weighed_bytes = weigh_on_cpu(entry.run, subject.resident_bytes + subject.batch_bytes)
+            # nothing stops it there, so what it took is held against what it was given
+            entry.is_short = entry.budget_bytes is not None and entry.weighed_bytes > entry.budget_bytes
 
     _attempt(subject, entry, begin)
     entry.setup_s = time.perf_counter() - start_s
@@ -181,17 +187,18 @@ def _settle_plain(subject: Subject, entries: Sequence[Entry]) -> tuple[Entry, in
 def _run_rounds(
     subject: Subject, entries: Sequence[Entry], plain: Entry | None, rounds: int, reporter: Reporter
 ) -> None:
-    """Let all ways have their turn in every round, beginning with another one each time."""
+    """Let all ways that run have their turn in every round, beginning with another one each time."""
     slow: set[str] = set()
-    with reporter.bar("rounds", rounds * len(entries), "turns") as bar:
+    running = [each for each in entries if each.run is not None]
+    with reporter.bar("rounds", rounds * len(running), "turns") as bar:
         for number in range(rounds):
-            first = number % len(entries)
-            for entry in (*entries[first:], *entries[:first]):
+            first = number % len(running)
+            for entry in (*running[first:], *running[:first]):
                 if entry.name not in slow or number % _EVERY == 0:
                     _take_turn(subject, entry, number)
                 bar.advance(1, **_told(entry, number))
             if number + 1 == _EVERY // 2 and plain is not None:
-                slow = {each.name for each in entries if _is_slow(each, plain)}
+                slow = {each.name for each in running if _is_slow(each, plain)}
 
 
 def _told(entry: Entry, number: int) -> dict[str, object]:

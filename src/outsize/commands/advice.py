@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from outsize.commands.planning import train_task
@@ -33,12 +32,7 @@ def cuts_of(job: Job, planned: Planned) -> Iterator[Cuts]:
     tiles = planned.train_plan.tiles
     if tiles is not None:
         window_px = job.train.window_px
-        # what else the plan does is in its own peak, and only there
-        peak_bytes = planned.train_plan.peak_bytes
-        cuts = [
-            replace(cut, peak_bytes=peak_bytes, fits=True) if cut.tiling.core_px == tiles.core_px else cut
-            for cut in _train_cuts(job, planned, window_px, tiles.core_px)
-        ]
+        cuts = _train_cuts(job, planned, window_px, tiles.core_px)
         yield "a training step", cuts, window_px, tiles.core_px
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.naming import naming
-from outsize.errors import JobError, explain
+from outsize.errors import JobError, PlanError, explain
 from outsize.job import Job, dump_job, load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, leaving_no_empty_folder, output_errors, write_json, write_text
@@ -131,16 +132,33 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     key = _limit_key(planned.where)
     # all ways train the same weights in turns, which must stay where they are
     task = replace(task, weights={})
+    facts = planned.facts
+    if planned.where.kind == "cpu":
+        # nothing caps the process there, and tensors alone are counted: none of the budget is left for anything else
+        facts = replace(facts, machine=replace(facts.machine, usable_share=1.0))
 
     def plan_for(limit_bytes: int) -> Plan:
         limits = job.limits.model_copy(update={key: limit_bytes})
         # now: other budgets may have taken of it what they move
         room_bytes = host_bytes(limits.host_memory, planned.where)
-        plan = choose_train(planned.facts, limits, replace(task, host_bytes=room_bytes))
+        try:
+            plan = choose_train(facts, limits, replace(task, host_bytes=room_bytes))
+        except PlanError as error:
+            raise PlanError(_remedied_by_budgets(str(error))) from error
         # without a trial: where it cannot be recorded it runs as it is, and that is noted
         return replace(plan, graph=task.records and plan.is_recordable)
 
     return Planning(plan_for, plain(task).peak_bytes)
+
+
+def _remedied_by_budgets(message: str) -> str:
+    """Return a message of the planner with --budgets as its remedy: these have the place of the job's limits here."""
+    problem, _, rest = message.partition(", needed ")
+    needed, _, remedy = rest.replace("of the limit", "of the budget").partition("; ")
+    if not re.search(r"limits\.(gpu|host)_memory", remedy):
+        return message  # of another mistake
+    approximate = ", or set limits.allow_approximate = true" if "allow_approximate" in remedy else ""
+    return f"{problem}, needed {needed}; give ours more with --budgets{approximate}"
 
 
 def _without_limit(job: Job, where: Situation) -> Job:
@@ -197,7 +215,7 @@ def _table(measured: dict[str, Any]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
-    from outsize.report.benches import HEADS, basis, cells, remarks_of
+    from outsize.report.benches import HEADS, basis, cells, remarks_of, scatter_of
 
     console = Console(width=_WIDTH, force_terminal=False, color_system=None)
     table = Table(box=box.SIMPLE_HEAD)
@@ -212,6 +230,8 @@ def _table(measured: dict[str, Any]) -> str:
     with console.capture() as captured:
         console.print(table)
     control = measured["control"]
+    scatter = scatter_of(control)
     trust = [] if control is None else [f"  plain again is {control - 1:+.1%} from plain eager"]
+    trust = trust if scatter is None else [f"  {scatter}; smaller differences say nothing"]
     remarks = [f"  {text}" for row in measured["rows"] for text in remarks_of(row)]
     return "\n".join([basis(measured), captured.get().rstrip(), *failures, *trust, *remarks])

@@ -44,9 +44,10 @@ def try_compiled(
     assert device is not None
     num_samples, side_px = min(section.batch, _NUM_SAMPLES), section.tile_px
     try:
-        paths = blocks_to_compile(step_of(num_samples, side_px))
+        facts = step_of(num_samples, side_px)
     except TraceError:
         return ()
+    paths = blocks_to_compile(facts)
     shape = (num_samples, num_bands, *section.window_px)
     found = []
     reporter.say("compiling", f"compiling {len(paths)} blocks to see what that brings: this takes a while")
@@ -54,7 +55,7 @@ def try_compiled(
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             plain_s, _ = _seconds(real_step(job, model, shape, device, bf16=bf16, fuse=where.fuse), device)
             for budget in _BUDGETS:
-                found.append(_tried(job, model, shape, where, Compile(paths, budget), plain_s))
+                found.append(_tried(job, model, shape, where, Compile(paths, budget), facts, plain_s))
     except PlanError as error:  # a block that torch.compile cannot take: told, and the plan does without
         reporter.say("warning", f"warning: nothing is compiled: {error}")
         return ()
@@ -74,9 +75,10 @@ def _tried(
     shape: tuple[int, int, int, int],
     where: Situation,
     setting: Compile,
+    facts: StepFacts,
     plain_s: float,
 ) -> Compiled:
-    from outsize.measure.compiled import compiled_saved_bytes
+    from outsize.measure.compiled import compiled_saved_bytes, rise_bytes
 
     device = where.device
     assert device is not None
@@ -86,11 +88,12 @@ def _tried(
     seconds, host_s = _seconds(step, device)
     num_px = shape[0] * shape[2] * shape[3]
     saved = compiled_saved_bytes(step.run, step.model, setting.paths, num_px=num_px)
-    return Compiled(setting, saved, seconds / plain_s, host_s)
+    found = Compiled(setting, saved, seconds / plain_s, host_s)
+    return found.corrected(facts, num_px, rise_bytes(step.run, device))
 
 
 def _seconds(step: RealStep, device: torch.device) -> tuple[float, float]:
     """Return what a step takes of the device and of the host."""
-    from outsize.measure.profiled import step_seconds
+    from outsize.measure.profiled import device_and_host_s
 
-    return step_seconds(step.run, device)
+    return device_and_host_s(step.run, device)

@@ -37,28 +37,46 @@ def plan(
     from outsize.commands.planning import situation_here, situation_named
     from outsize.commands.preparing import plan_job
     from outsize.measure.machine import pick_device
+    from outsize.plan.machines import find_machine
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
     if gpu is None and num_gpus != 1:
         need = "--gpu with it: the name of a machine"
         raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
+    beyond = None if gpu is None else find_machine(gpu).beyond_host(num_gpus)
     if gpu is not None:
         where = situation_named(gpu, num_gpus, job.train.precision)
     else:
         where = situation_here(pick_device(device_name), job.train.precision)
     with naming(job_path):
+        if num_gpus > 1:
+            _say_shares(job, num_gpus, beyond, reporter)
         planned = plan_job(job, where, reporter)
     say_plan(planned.train_plan, reporter, course_for(job, planned))
     say_plan(planned.predict_plan, reporter)
     _say_cuts(job, planned, reporter)
     if request:
-        _say_request(job, planned, reporter)
-    if run.state.exists():  # facts, plan and split of a training are those it was made with
+        _say_request(job, planned, beyond, reporter)
+    if gpu is not None:
+        reporter.say("kept", "not written: a plan for another machine is none for this one")
+    elif run.state.exists():  # facts, plan and split of a training are those it was made with
         reporter.say("kept", f"not written: {run.path} holds a training and its plan")
-    elif gpu is None:  # the plan of another machine is no plan for this one
+    else:
         planned.record(run)
         reporter.say("written", f"written: {run.facts}, {run.plan}")
+
+
+def _say_shares(job: Job, num_gpus: int, beyond: str | None, reporter: Reporter) -> None:
+    """Say how GPUs share a batch, and where they are more than one host has; refuse more GPUs than samples."""
+    from outsize.commands.planning import share_of
+
+    batch = job.train.batch
+    share = share_of(batch, num_gpus)
+    shared = f"{share} of {batch} samples on each of {num_gpus} GPUs"
+    lines = [shared if batch % num_gpus == 0 else f"at most {shared}: those with fewer wait for the others"]
+    lines += [] if beyond is None else [f"  {beyond}"]
+    reporter.say("shares", "\n".join(lines), num_gpus=num_gpus, batch=batch, most_samples=share)
 
 
 def say_plan(plan: Plan, reporter: Reporter, course: Course | None = None) -> None:
@@ -100,14 +118,17 @@ def _why_core(
     from outsize.plan.tilings import why_predicted_so, why_trained_so
 
     if trains:
-        return why_trained_so(taken, cuts)
+        return why_trained_so(taken, cuts, planned.train_plan.peak_bytes)
     if job.limits.tile_px is not None:
         return ["limits.tile_px asks for this core"]
     return why_predicted_so(taken, cuts, largest_core(planned.where.kind, scene_px))
 
 
-def _say_request(job: Job, planned: Planned, reporter: Reporter) -> None:
+def _say_request(job: Job, planned: Planned, beyond: str | None, reporter: Reporter) -> None:
     from outsize.commands.advice import request_for
 
     found = request_for(job, planned)
-    reporter.say("request", "\n".join(found.lines()), **found.as_dict())
+    lines = found.lines()
+    if beyond is not None:
+        lines.append("  these are for all hosts together, and most job scripts ask for one host: divide them")
+    reporter.say("request", "\n".join(lines), **found.as_dict())

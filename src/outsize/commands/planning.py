@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from outsize.errors import JobError, explain
 from outsize.job import Job
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.machines import find_machine
@@ -88,6 +89,15 @@ def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
     return Situation(spec.as_machine(num_gpus), spec.rates, bf16, num_gpus)
 
 
+def share_of(batch: int, num_gpus: int) -> int:
+    """Return the most samples of a batch that any of several GPUs has; refuse more GPUs than samples."""
+    if num_gpus > batch:
+        found, needed = f"--gpus {num_gpus} for train.batch = {batch}", "a sample for each GPU at least"
+        remedy = f"take --gpus {batch} or fewer, or a larger train.batch"
+        raise JobError(explain("there are more GPUs than samples in a batch", found, needed, remedy))
+    return -(-batch // num_gpus)
+
+
 def taught(job: Job, model: nn.Module, num_bands: int, where: Situation, reporter: Reporter) -> Situation:
     """Return the situation as real steps of the job show it, on a GPU that is here; compiled on any device here."""
     from outsize.commands.compiling import try_compiled
@@ -163,7 +173,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     step_of = _step_of(job, model, num_bands, where)
     not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
     return Task(
-        batch=-(-section.batch // where.num_gpus),
+        batch=share_of(section.batch, where.num_gpus),
         side_px=section.tile_px,
         step_of=step_of,
         blocks_of=step_of,

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Literal
+import warnings
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from pydantic import BaseModel, ValidationError
+from torch import nn
 
-from outsize.errors import PlanError, TraceError, explain
+from outsize.commands.own_step import Loss, MakeOptimizer, facts_of, own_step, traced
+from outsize.errors import JobError, PlanError, explain
+from outsize.job.fields import Bytes
+from outsize.job.mistakes import mistake
 from outsize.measure.bandwidth import machine_rates
 from outsize.measure.host import host_room_bytes
 from outsize.measure.machine import look_at_machine
-from outsize.measure.record import record
-from outsize.measure.step import state_bytes, trace_step
-from outsize.plan.choose import usable_share
+from outsize.plan.choose import limit_for, usable_share
 from outsize.plan.facts import Machine
 from outsize.plan.ladder import choose_recompute
 from outsize.plan.plan import Plan
-from outsize.plan.step import StepFacts, Storage
 from outsize.plan.timeline import Link
 from outsize.plan.times import Clock
-from outsize.strategies.before import Before
-from outsize.strategies.blocks import checkpointed
 from outsize.strategies.within import Within
-from outsize.units import format_bytes, parse_bytes
-
-Loss = Callable[[nn.Module, Any], Tensor]
+from outsize.units import format_bytes
 
 
 def within(
@@ -38,8 +32,8 @@ def within(
     budget: str | int | None = None,
     *,
     loss: Loss | None = None,
-    optimizer: Callable[[Any], torch.optim.Optimizer] | None = torch.optim.AdamW,
-    bf16: bool = False,
+    optimizer: MakeOptimizer | None = torch.optim.AdamW,
+    bf16: bool | None = None,
 ) -> Within:
     """Plan for training steps of `model` on batches like `example`, and return a block to run them in.
 
@@ -48,54 +42,78 @@ def within(
             for images, labels in batches:
                 criterion(model(images), labels).backward()
 
-    `budget` is the memory for weights, gradients, optimizer and all that a step holds, by default what the device has
-    free. `loss` is what backward begins at, by default the sum of all outputs. A module that cannot be followed on
-    shapes alone runs one real step on the example, with everything kept; `fit.recorded` then says why.
+    `example` is a batch: a tensor; a tuple or list, which is spread over the arguments of forward; or a dict, whose
+    entries are keywords of forward where it takes them by these names, else the dict is its one argument. `budget` is
+    the memory for weights, gradients, optimizer and all that a step holds ("16GiB", or a number of bytes), by default
+    what the device has free. `loss(model, example)` is what backward begins at, by default the sum of all outputs.
+    `optimizer` makes one of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether
+    steps run under autocast, by default whether this call does. A module that cannot be followed on shapes alone runs
+    one real step on the example, with everything kept; `fit.recorded` then says why.
     """
-    device = next((each.device for each in model.parameters()), torch.device("cpu"))
-    machine = look_at_machine(device)
-    limit_bytes = _limit_bytes(budget, machine, machine.free_bytes + _own_bytes(model, device))
-    facts, recorded = _facts(model, example, loss or _sum_of_outputs, optimizer, bf16=bf16)
-    usable = usable_share(machine)
-    budget_bytes = usable * limit_bytes
-    rates = machine_rates(device)
-    clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=device.type == "cuda")
-
-    def blocks_of(paths: tuple[str, ...]) -> StepFacts:
-        again = _with_blocks(loss or _sum_of_outputs, paths)
-        return _traced(model, example, again, optimizer, bf16=bf16)
-
-    found = choose_recompute(
-        facts,
-        limit_bytes=limit_bytes,
-        budget_bytes=budget_bytes,
-        blocks_of=blocks_of if recorded is None else None,
-        link=Link.of(rates) if device.type == "cuda" else None,  # on a CPU all memory is the host's
-        host_bytes=host_room_bytes(),
-        **clock.settings(),
-    )
+    step = own_step(model, example, loss, optimizer, bf16)
+    machine, on_gpu = look_at_machine(step.device), step.device.type == "cuda"
+    limit_bytes = _limit_bytes(budget, machine, machine.free_bytes + _own_bytes(model, step.device))
+    usable, rates = usable_share(machine), machine_rates(step.device)
+    clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=on_gpu)
+    with torch.autocast(step.device.type, enabled=False):  # one that is around this; the step has its own
+        facts, recorded = facts_of(step)
+        found = choose_recompute(
+            facts,
+            limit_bytes=limit_bytes,
+            budget_bytes=usable * limit_bytes,
+            blocks_of=(lambda paths: traced(step, paths)) if recorded is None else None,
+            link=Link.of(rates) if on_gpu else None,  # on a CPU all memory is the host's
+            host_bytes=host_room_bytes(),
+            **clock.settings(),
+        )
     if isinstance(found, Plan):
-        return Within(model, found, recorded)
+        return Within(model, found, recorded, tuple(step.calls))
     least = min(found, key=lambda way: way.peak_bytes)
     raise PlanError(
         explain(
             "a step does not fit the budget",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by {least.name}",
-            f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the budget)",
-            "raise the budget, or take a smaller batch",
+            f"at most {format_bytes(usable * limit_bytes)} ({usable:.0%} of the budget)",
+            f"raise the budget to {limit_for(least.peak_bytes, usable)}, or take a smaller batch",
         )
     )
 
 
 def _limit_bytes(budget: str | int | None, machine: Machine, room_bytes: int) -> int:
-    limit_bytes = room_bytes if budget is None else parse_bytes(budget)
+    if budget is None:
+        return room_bytes
+    limit_bytes = _asked_bytes(budget)
     if limit_bytes > machine.memory_bytes:
         need, remedy = f"at most {format_bytes(machine.memory_bytes)}", "lower it, or leave it out"
         raise PlanError(
-            explain(f"the budget is more than {machine.name} has", format_bytes(limit_bytes), need, remedy)
+            explain(f"the budget is more than {machine.spoken} has", format_bytes(limit_bytes), need, remedy)
         )
+    if limit_bytes > room_bytes:
+        need, remedy = f"at most {format_bytes(room_bytes)}", "the plan is for that; free memory for more"
+        text = explain(
+            f"the budget is more than {machine.spoken} has free", format_bytes(limit_bytes), need, remedy
+        )
+        warnings.warn(text, stacklevel=3)
     return min(limit_bytes, room_bytes)
+
+
+class _Asked(BaseModel):
+    """A budget in words, which is read as a job's limits are and refused in the same way."""
+
+    budget: Bytes
+
+
+def _asked_bytes(budget: str | int) -> int:
+    if isinstance(budget, str):
+        try:
+            return _Asked.model_validate({"budget": budget}).budget
+        except ValidationError as error:
+            raise JobError(mistake(error, _Asked, "outsize.within")) from None
+    if type(budget) is not int or budget <= 0:
+        needed = 'a whole number of bytes, more than 0, or e.g. "16GiB"'
+        raise JobError(explain("the budget is no size", repr(budget), needed, "correct it"))
+    return budget
 
 
 def _own_bytes(model: nn.Module, device: torch.device) -> int:
@@ -103,86 +121,3 @@ def _own_bytes(model: nn.Module, device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.memory_reserved(device)
     return sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
-
-
-def _facts(
-    model: nn.Module,
-    example: Any,
-    loss: Loss,
-    optimizer: Callable[[Any], torch.optim.Optimizer] | None,
-    *,
-    bf16: bool,
-) -> tuple[StepFacts, str | None]:
-    if isinstance(example, Tensor):
-        try:
-            return _traced(model, example, loss, optimizer, bf16=bf16), None
-        except TraceError as error:
-            reason = str(error)
-    else:
-        reason = f"the example is a {type(example).__name__} and no tensor"
-
-    def step() -> None:
-        with torch.autocast(_device_type(example), torch.bfloat16, enabled=bf16):
-            value = loss(model, example)
-        value.backward()
-
-    given = [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
-    with _left_as_it_was(model):
-        facts = record(step, model, given=given)
-    if optimizer is None:
-        return facts, reason
-    kept = Storage(len(facts.storages), state_bytes(model, optimizer), -1, len(facts.ops), "optimizer")
-    return replace(facts, storages=(*facts.storages, kept)), reason
-
-
-def _traced(
-    model: nn.Module,
-    example: Tensor,
-    loss: Loss,
-    optimizer: Callable[[Any], torch.optim.Optimizer] | None,
-    *,
-    bf16: bool,
-) -> StepFacts:
-    device: Literal["cuda", "cpu"] = "cuda" if example.device.type == "cuda" else "cpu"
-    return trace_step(model, tuple(example.shape), loss=loss, optimizer=optimizer, bf16=bf16, device=device)
-
-
-def _with_blocks(loss: Loss, paths: tuple[str, ...]) -> Loss:
-    def again(model: nn.Module, example: Any) -> Tensor:
-        with checkpointed(model, paths):
-            return loss(model, example)
-
-    return again
-
-
-@contextmanager
-def _left_as_it_was(model: nn.Module) -> Iterator[None]:
-    """Take back what one step does to a model: gradients, running statistics, random numbers."""
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    training = [(module, module.training) for module in model.modules()]
-    for parameter, _ in gradients:
-        parameter.grad = None
-    before = Before(model)
-    before.take()
-    model.train()
-    try:
-        yield
-    finally:
-        before.give_back()
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        for module, was in training:
-            module.training = was
-
-
-def _sum_of_outputs(model: nn.Module, example: Any) -> Tensor:
-    output = model(*example) if isinstance(example, tuple) else model(example)
-    found = [
-        each.float().sum() for each in tree_leaves(output) if isinstance(each, Tensor) and each.requires_grad
-    ]
-    return torch.stack(found).sum()
-
-
-def _device_type(example: Any) -> str:
-    tensors = [leaf for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
-    return tensors[0].device.type if tensors else "cpu"

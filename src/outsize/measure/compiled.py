@@ -36,6 +36,18 @@ def compiled_saved_bytes(
     }
 
 
+def rise_bytes(run: Callable[[], object], device: torch.device) -> int | None:
+    """Return how far a step rises above what is there before it; None on a CPU, where nobody counts."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before_bytes = torch.cuda.memory_allocated(device)
+    run()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before_bytes
+
+
 def _pack(blocks: Collection[_Kept]) -> Callable[[Tensor], Tensor]:
     def pack(tensor: Tensor) -> Tensor:
         for block in blocks:

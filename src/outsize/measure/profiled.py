@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,9 +31,7 @@ NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
 # a small step, whose blocks are rounded up to 2 or 20 MiB, say nothing about a large one.
 MOST_USABLE, LEAST_USABLE = 0.95, 0.75
 _MOST_STRETCHED = 1.15  # beyond, it is no matter of gaps: the step waited for its host all the same
-_CYCLES_PER_S = (
-    2e9  # of a GPU's clock: no less than any has, so that a pause lasts at least as long as was asked
-)
+_CYCLES_PER_S = 4e9  # more than any GPU's clock has: a pause lasts at least as long as was asked
 _BACKWARD = "autograd::engine::evaluate_function"  # what torch's profiler calls a node of the way back
 _NOT_WORK = (
     "Activity Buffer Request"  # the profiler's own; it is given the time of a kernel that has an owner
@@ -118,7 +117,7 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
     return Seen(kernels_s, host_s, step_s, usable_share, device_s, look_at_operations(run, device))
 
 
-def step_seconds(run: Callable[[], object], device: torch.device) -> tuple[float, float]:
+def device_and_host_s(run: Callable[[], object], device: torch.device) -> tuple[float, float]:
     """Return what one step takes of the device, and of the host, which calls it; on a CPU all of it and nothing."""
     for _ in range(NUM_WARM):
         run()
@@ -146,17 +145,20 @@ def _device_seconds(run: Callable[[], object], device: torch.device, host_s: flo
     host    |call|call|call|call|
     device  |.... pause ......|===kernel===|==kernel==|=kernel=|
                               start                            end
+
+    A GPU's queue has room for about a thousand kernels; of a longer step the host calls the rest while it runs.
     """
     taken_s: list[float] = []
-    while len(taken_s) < NUM_TIMED and (len(taken_s) < 2 or sum(taken_s) < TIMED_S):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        _wait_for(device)
-        torch.cuda._sleep(round(1.5 * host_s * _CYCLES_PER_S))  # torch's only name for it
-        start.record()
-        run()
-        end.record()
-        _wait_for(device)
-        taken_s.append(start.elapsed_time(end) / 1e3)
+    with torch.cuda.device(device):
+        while len(taken_s) < NUM_TIMED and (len(taken_s) < 2 or sum(taken_s) < TIMED_S):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            _wait_for(device)
+            torch.cuda._sleep(round(1.5 * host_s * _CYCLES_PER_S))  # torch's only name for it
+            start.record()
+            run()
+            end.record()
+            _wait_for(device)
+            taken_s.append(start.elapsed_time(end) / 1e3)
     return lower_quartile(taken_s)
 
 
@@ -185,7 +187,8 @@ def recall_or_learn(
 ) -> Learnt | None:
     """Return what was learnt before of a step with these names on this very device and torch, or learn it now."""
     # factors are over modelled times: another model of times makes them worthless
-    key = key_of([*names, *code_of(times, seen_before, operations), fingerprint(device)])
+    code = code_of(times, seen_before, operations, sys.modules[__name__])
+    key = key_of([*names, *code, fingerprint(device)])
     return recall_or_make(cache_folder(), f"step-{key}.json", read=_recall, make=learn_now)
 
 

@@ -10,11 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
+from outsize.units import format_count
 
 NORMS = ("none", "batch", "group")
 UPSAMPLINGS = ("transposed", "nearest", "bilinear")
 
 _MAX_GROUPS = 8
+_MAX_CHANNELS = (
+    8192  # at the bottom: one more level has four times as many weights, and these are some two billion
+)
 
 
 class UNet(nn.Module):
@@ -46,6 +50,7 @@ class UNet(nn.Module):
         _check_count("levels", levels, 2)
         _check_count("width", width, 1)
         _check_count("convs", convs, 1)
+        _check_depth(levels, width)
         _check_choice("norm", norm, NORMS)
         _check_choice("upsampling", upsampling, UPSAMPLINGS)
         self.stride = 2 ** (levels - 1)
@@ -154,6 +159,20 @@ def _check_count(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         needed = f"a whole number of at least {least}"
         raise ModelError(explain(f"unet cannot be built with {name}", repr(value), needed, f"change {name}"))
+
+
+def _check_depth(levels: int, width: int) -> None:
+    """Refuse more channels at the bottom than any network has; they are never counted, for they may be astronomic."""
+    most_levels = (_MAX_CHANNELS // width).bit_length()  # width * 2 ** (most_levels - 1) are just allowed
+    if levels > most_levels:
+        doubled = f"width {width} doubled {format_count(levels - 1, 'time')}"
+        remedy = (
+            f"set levels = {most_levels} or fewer, or a smaller width"
+            if most_levels > 1
+            else "set a smaller width"
+        )
+        needed = f"at most {_MAX_CHANNELS} channels there"
+        raise ModelError(explain("unet would have too many channels at the bottom", doubled, needed, remedy))
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -179,16 +179,22 @@ def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
     )
     if isinstance(found, Plan):
         return found
-    least = min(found, key=lambda way: way.peak_bytes)
+    least = min((way for way in found if way.inexact is None), key=lambda way: way.peak_bytes)
+    key = "limits.host_memory" if _kind(known.machine) == "cpu" else "limits.gpu_memory"
     raise PlanError(
         explain(
             f"training {task.batch} windows of {format_size(task.side_px)} does not fit",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
-            f"by {least.name}",
+            f"by what is exact ({least.name})",
             f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the limit)",
-            f"{_remedy(known, task, found, budget_bytes)}, or raise limits.gpu_memory (limits.host_memory on a CPU)",
+            f"{_remedy(known, task, found, budget_bytes)}, or {key} = {limit_for(least.peak_bytes, usable)}",
         )
     )
+
+
+def limit_for(peak_bytes: float, usable: float) -> str:
+    """Return the limit to set for a peak: a plan fills a share of it only."""
+    return f'"{math.ceil(peak_bytes / usable / 2**20)}MiB"'
 
 
 def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> str:
@@ -202,7 +208,7 @@ def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> 
     inexact = [way for way in found if way.inexact and way.fits(budget_bytes)]
     if inexact:
         fastest = min(inexact, key=lambda way: way.step_s)
-        remedy += f", or limits.allow_approximate = true for {fastest.name} ({fastest.inexact})"
+        remedy += f", or limits.allow_approximate = true, which fits by {fastest.name} ({fastest.inexact})"
     return remedy
 
 
@@ -324,7 +330,7 @@ def limit_of(machine: Machine, limits: LimitsSection) -> int:
     if asked is not None and asked > machine.memory_bytes:
         raise PlanError(
             explain(
-                f"limits.{key} is more than {machine.name} has",
+                f"limits.{key} is more than {machine.spoken} has",
                 format_bytes(asked),
                 f"at most {format_bytes(machine.memory_bytes)}",
                 "lower it, or leave it out to use what is free",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from outsize.plan.blocks import lies_in, outward
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts, StepOp, Storage, allocated_bytes
 
@@ -36,10 +37,28 @@ class Compiled:
     saved: Mapping[str, CompiledSaved]
     time_share: float  # of the plain step's on the device
     host_s: float  # to call it, whatever the batch
+    unseen_bytes_per_px: float = 0.0  # that the step which was tried took beyond what its facts tell
 
     def facts(self, plain: StepFacts, num_px: int) -> StepFacts:
         """Return the facts of a step on so many pixels that is compiled this way."""
         return with_compiled(plain, self.saved, num_px)
+
+    def peak_bytes(self, plain: StepFacts, num_px: int) -> int:
+        """Return what such a step holds at its fullest."""
+        return StepCost(self.facts(plain, num_px)).peak_bytes() + round(self.unseen_bytes_per_px * num_px)
+
+    def corrected(self, plain: StepFacts, num_px: int, rise_bytes: int | None) -> Compiled:
+        """Return the same that knows how far the step which was tried rose above what lay there before it.
+
+        Facts do not tell what compiled code makes again on the way back, nor all that it holds meanwhile. What it
+        holds less than they say is not counted on. None: nobody could count it.
+        """
+        if rise_bytes is None:
+            return self
+        cost = StepCost(self.facts(plain, num_px))
+        lasting_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)
+        unseen_bytes = rise_bytes - (cost.peak_bytes() - lasting_bytes)
+        return replace(self, unseen_bytes_per_px=max(0.0, unseen_bytes / num_px))
 
 
 def blocks_to_compile(facts: StepFacts) -> tuple[str, ...]:

@@ -25,6 +25,11 @@ class Machine:
     # of what it has, that tensors can fill before the allocator has nothing left; None: not seen in a real step
     usable_share: float | None = None
 
+    @property
+    def spoken(self) -> str:
+        """Its name in a sentence: that of a CPU says nothing to anyone."""
+        return "this machine" if self.device == "cpu" else self.name
+
 
 @dataclass(frozen=True)
 class WindowFacts:

@@ -11,12 +11,13 @@ from outsize.plan.cost import StepCost
 from outsize.plan.plan import Fuse, Plan, Rejected
 from outsize.plan.step import StepFacts
 from outsize.plan.times import OpSeconds
-from outsize.plan.way import Part, Task, Way
-from outsize.plan.ways import compiled, offloading, plain, recomputing, ways
+from outsize.plan.way import Part, Task, Way, seconds_of
+from outsize.plan.ways import compiled, least, offloading, plain, recomputing, ways
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
 
 _LEAST_BYTES = 2**29
+_MUCH_LONGER = 1.1  # than a recorded step: worth a word
 
 
 def choose(
@@ -35,7 +36,8 @@ def choose(
     if isinstance(found, Plan):
         return found
     # the last of the exact ones, and by far the slowest
-    return fit([*seen, *offloading(task, budget_bytes)], approximate=approximate)
+    found = fit([*seen, *offloading(task, budget_bytes)], approximate=approximate)
+    return found if isinstance(found, Plan) else [*found, *least(task, found, budget_bytes)]
 
 
 def choose_recompute(
@@ -58,7 +60,8 @@ def choose_recompute(
     whole = _with_gaps(whole, limit_bytes)
     first = plain(whole)
     seen = [first, *recomputing(whole, Part("", 1, 1, 0), StepCost(facts), budget_bytes)]
-    return _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
+    found = _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
+    return found if isinstance(found, Plan) else [*found, *least(whole, found, budget_bytes)]
 
 
 def _with_gaps(task: Task, held_bytes: float) -> Task:
@@ -73,7 +76,7 @@ def _fastest(
     faster = [way for way in seen[1:] if way.fits(budget_bytes) and way.step_s < first.step_s]
     if first.peak_bytes <= budget_bytes and not faster:
         reason = f"the plain step needs {format_bytes(first.peak_bytes)}: it fits, nothing has to be given up"
-        return _as_plan(task, first, (reason,), (), limit_bytes)
+        return _as_plan(task, first, (reason, *_called(task, first)), (), limit_bytes)
     while True:
         running = [way for way in seen if way.fails is None]
         fitting = [way for way in running if way.fits(budget_bytes) and (approximate or way.inexact is None)]
@@ -88,13 +91,24 @@ def _fastest(
     needs = "it fits, but is not the fastest" if fits else f"more than {format_bytes(budget_bytes)}"
     why = [
         f"the plain step needs {format_bytes(first.peak_bytes)}, {needs}",
-        f"{taken.name} {taken.needs} and is the fastest way that fits: "
-        f"{format_seconds(taken.step_s)} predicted, {slower:+.1%} against a plain step with memory enough",
+        f"{taken.name}: {taken.needs}, the fastest way found that fits, {format_seconds(taken.step_s)} predicted, "
+        f"{slower:+.1%} against a plain step with memory enough",
     ]
     if taken.inexact:
         why.append(f"approximate: {taken.inexact}")
     rejected = tuple(_rejected(way, taken, budget_bytes, approximate) for way in seen if way is not taken)
     return _as_plan(task, taken, tuple(why), rejected, limit_bytes)
+
+
+def _called(task: Task, way: Way) -> tuple[str, ...]:
+    """Say what a step takes that is not recorded, where that is longer: whether it can be is seen when it runs."""
+    if not task.records:
+        return ()
+    called_s = seconds_of(task, 1, StepCost(task.step_of(task.batch, task.side_px)))
+    if called_s <= _MUCH_LONGER * way.step_s:
+        return ()
+    recorded = f"{format_seconds(way.step_s)} is the time of a step that is recorded as one CUDA graph"
+    return (f"{recorded}; called kernel by kernel it takes the host {format_seconds(called_s)}",)
 
 
 def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> Rejected:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from outsize.errors import PlanError, explain
 from outsize.plan.facts import Machine
 from outsize.plan.times import Rates, op_seconds
+from outsize.units import format_count
 
 __all__ = ["CATALOGUE", "GB", "GIB", "TERA", "GpuSpec", "HostSpec", "Rates", "find_machine", "op_seconds"]
 
@@ -54,6 +55,13 @@ class GpuSpec:
         """What is left for tensors: visible memory less the context of one process."""
         return self.visible_bytes - CONTEXT_BYTES
 
+    def beyond_host(self, num_gpus: int) -> str | None:
+        """Say that so many GPUs are more than one such host has; None where they are not, or no host is named."""
+        if self.host is None or num_gpus <= self.host.num_gpus:
+            return None
+        has, hosts = format_count(self.host.num_gpus, "GPU"), -(-num_gpus // self.host.num_gpus)
+        return f"{num_gpus} GPUs are more than one {self.host.title} has ({has}): this is for {hosts} of them"
+
     def as_machine(self, num_gpus: int = 1) -> Machine:
         """Return the facts of one GPU out of several with its part of the host; 0 where no host is named."""
         if num_gpus < 1:
@@ -69,10 +77,16 @@ class GpuSpec:
 def find_machine(name: str) -> GpuSpec:
     """Return the GPU or host of that name, however it is spelt: "v100-16", "Tesla V100-SXM2-16GB", "AC922"."""
     known = {_plain(each): spec for spec in CATALOGUE for each in (spec.name, *spec.aliases)}
-    if _plain(name) in known:
-        return known[_plain(name)]
-    near = difflib.get_close_matches(_plain(name), known, n=6, cutoff=0.5)
-    names = list(dict.fromkeys(known[each].name for each in near))[:3]
+    asked = _plain(name)
+    if asked in known:
+        return known[asked]
+    begun = {spec.name: spec.title for each, spec in known.items() if asked and each.startswith(asked)}
+    if len(begun) > 1:  # to take one of them would be to guess which card is meant
+        needed = f"one of {', '.join(f'{each} ({title})' for each, title in begun.items())}"
+        remedy = "name one of them"
+        raise PlanError(explain("several machines begin with that name", repr(name), needed, remedy))
+    near = difflib.get_close_matches(asked, known, n=6, cutoff=0.5)
+    names = list(dict.fromkeys([*begun, *(known[each].name for each in near)]))[:3]
     every = ", ".join(spec.name for spec in CATALOGUE)
     remedy = f"did you mean {' or '.join(names)}?" if names else "take one with about the same memory"
     raise PlanError(explain("unknown machine", repr(name), f"one of {every}", remedy))
@@ -165,7 +179,7 @@ _GPUS = (
     _Row("l40s", "L40S", 48, 44.4, 91.6, 183, 362, 362, 864, _PCIE4, "L40S", "l40s-48"),
     _Row("a100-40", "A100 40 GB", 40, 39.5, 19.5, 156, 312, 312, 1555, _PCIE4, "A100", "a100-sxm4-40 a100-sxm-40"),
     _Row("a100-80", "A100 80 GB", 80, 79.25, 19.5, 156, 312, 312, 2039, _PCIE4, "A100", "a100-sxm4-80 a100-sxm-80"),
-    _Row("h100-80", "H100 SXM 80 GB", 80, 79.1, 67, 494, 989, 989, 3350, _PCIE5, "H100", "h100 h100-sxm h100-80-hbm3"),
+    _Row("h100-80", "H100 SXM 80 GB", 80, 79.1, 67, 494, 989, 989, 3350, _PCIE5, "H100", "h100-sxm h100-80-hbm3"),
     _Row("h100-80-pcie", "H100 PCIe 80 GB", 80, 79.1, 51, 378, 756, 756, 2000, _PCIE5, "H100P", "h100-pcie"),
     _Row("h200", "H200 SXM 141 GB", 141, 139, 67, 494, 989, 989, 4800, _PCIE5, "H200", "h200-141 h200-sxm"),
     _Row("gh200", "GH200 96 GB", 96, 94.8, 67, 494, 990, 990, 4000, _C2C, "GH200", "gh200-96 gh200-480"),

@@ -81,9 +81,8 @@ def mix(
     """
     look = partial(Search, cost, recipes, op_s, link, host_bytes=room.host_bytes, least_bytes=least_bytes)
     search = look(budget_bytes)
-    if math.isinf(room.held_bytes) or quick:
-        best = search.first(FEW_PRICES if quick else PRICES)
-        best = best if best is None or quick else search.improved(best)
+    if quick:
+        best = search.first(FEW_PRICES)
     else:
         best = _without_gaps(
             look, budget_bytes, _Fitting(cost, room.held_bytes, sum(map(op_s, cost.facts.ops)))
@@ -108,10 +107,14 @@ class _Fitting:
 
     def __call__(self, timed: Timed) -> None:
         if timed.extra_s < self.score_s:
-            over = max(0.0, held_bytes(self._cost, timed.changed) / self._limit_bytes - 1)
-            score_s = timed.extra_s + _OVER * over * self._step_s
+            score_s = timed.extra_s + _OVER * self._over(timed) * self._step_s
             if score_s < self.score_s:
                 self.best, self.score_s = timed, score_s
+
+    def _over(self, timed: Timed) -> float:
+        if math.isinf(self._limit_bytes):
+            return 0.0
+        return max(0.0, held_bytes(self._cost, timed.changed) / self._limit_bytes - 1)
 
 
 def _without_gaps(look: Callable[..., Search], budget_bytes: float, fitting: _Fitting) -> Timed | None:

@@ -110,13 +110,19 @@ def why_predicted_so(cut: Cut, cuts: Sequence[Cut], largest_px: float) -> list[s
     return found
 
 
-def why_trained_so(cut: Cut, cuts: Sequence[Cut]) -> list[str]:
+def why_trained_so(cut: Cut, cuts: Sequence[Cut], planned_bytes: int) -> list[str]:
     """Say why a training step has this core: a way is more than its tiles."""
+    found = [
+        "memory and time here are those of one sample, with all kept that backward needs; with what else the plan "
+        f"does, such a tile needs {format_bytes(planned_bytes)}"
+    ]
     if any(each.fits and each.num_per_side < cut.num_per_side for each in cuts):
-        return [
+        found.append(
             "larger tiles are slower with what else the plan does, or do not fit with it: see what was rejected"
-        ]
-    return ["it is the largest tile that fits: redundancy, (window / core) squared, falls with it"]
+        )
+    else:
+        found.append("redundancy, (window / core) squared, falls with the tile: larger ones were tried first")
+    return found
 
 
 def as_table(cuts: Sequence[Cut], taken: Cut) -> str:

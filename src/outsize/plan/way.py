@@ -15,7 +15,7 @@ from outsize.plan.step import StepFacts
 from outsize.plan.timeline import Link
 from outsize.plan.times import MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
 from outsize.tiles.halo import Halo
-from outsize.units import Size, format_bytes, num_px_of
+from outsize.units import Size, format_bytes, format_count, num_px_of
 
 StepOf = Callable[[int, Size], StepFacts]  # samples, size of the window -> facts
 BlocksOf = Callable[[int, Size, tuple[str, ...]], StepFacts]  # and the blocks that are run again
@@ -123,6 +123,7 @@ def in_words(found: Mix) -> str:
     if found.recipes:
         num_dear = len({call for recipe in found.recipes for call in recipe.dear})
         parts.append(
-            f"recompute {len(found.recipes)} tensors" + f", {num_dear} convolutions" * (num_dear > 0)
+            f"recompute {format_count(len(found.recipes), 'tensor')}"
+            + f", {format_count(num_dear, 'convolution')}" * (num_dear > 0)
         )
     return " and ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -23,6 +24,8 @@ from outsize.plan.way import Again, Part, Task, Way, in_words, of_mix, seconds_o
 from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
 
+_NUM_TRIED = 6  # budgets on the way to the least that something does
+
 
 def plain(task: Task) -> Way:
     """Return the step as it is."""
@@ -39,10 +42,10 @@ def compiled(task: Task) -> Iterator[Way]:
     for each in task.compiled:
         share = each.setting.activation_budget
         kept = "" if share is None else f" that keep {share:.0%} of what they would"
-        facts = each.facts(plain_cost.facts, task.batch * num_px_of(task.side_px))
+        peak_bytes = each.peak_bytes(plain_cost.facts, task.batch * num_px_of(task.side_px))
         seconds = together(each.time_share * plain_s, each.host_s, overlaps=task.overlaps)
         name = f"compile {len(each.setting.paths)} blocks{kept}"
-        yield Way(name, StepCost(facts).peak_bytes(), seconds, {"compile": each.setting})
+        yield Way(name, peak_bytes, seconds, {"compile": each.setting})
 
 
 def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
@@ -82,16 +85,10 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
         yield Way(f"{part.prefix}move tensors to host memory", 0, 0.0, inexact=part.inexact, fails=few)
     found = None if may_page(task, part) else _mix(task, part, cost, recipes, budget_bytes)
     if found is not None and (found.recipes or found.swap is not None):
-        yield Way(
-            part.prefix + in_words(found),
-            found.peak_bytes + part.waiting_bytes(task, cost),
-            seconds_of(task, part.num_runs, cost, of_mix(found)),
-            {**part.settings, "recompute": found.as_recompute(), "swap": found.swap},
-            part.inexact,
-        )
+        yield _mixed(task, part, cost, found)
     for blocks in list_blocks(cost, task.op_s):
         rough = Way(
-            f"{part.prefix}recompute {len(blocks.paths)} blocks such as {blocks.paths[0]}",
+            f"{part.prefix}recompute {_such(blocks)}",
             cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),
             seconds_of(task, part.num_runs, cost, _of_blocks(cost, blocks)),
             {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
@@ -106,6 +103,43 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
             partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
         )  # slow, and may be asked for twice
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
+
+
+def least(task: Task, refused: Sequence[Way], budget_bytes: float) -> Iterator[Way]:
+    """Yield the way of making again and moving that needs least, where it needs less than the exact ones that failed.
+
+    A search for a budget that cannot be kept ends anywhere; so budgets between it and what is known to do are tried.
+    """
+    whole = Part("", 1, task.batch, task.side_px)
+    cost = StepCost(task.step_of(task.batch, task.side_px))
+    recipes = find_recipes(cost, task.again_s or task.op_s)
+    too_few_bytes = max(1.0, budget_bytes)
+    enough_bytes = min(way.peak_bytes for way in refused if way.inexact is None)
+    lowest = None
+    for _ in range(_NUM_TRIED):
+        tried_bytes = math.sqrt(too_few_bytes * enough_bytes)
+        found = _mix(task, whole, cost, recipes, tried_bytes, quick=True)
+        if found.peak_bytes <= tried_bytes:
+            enough_bytes, lowest = found.peak_bytes, found
+        else:
+            too_few_bytes = tried_bytes
+    if lowest is not None:
+        yield _mixed(task, whole, cost, lowest)
+
+
+def _mixed(task: Task, part: Part, cost: StepCost, found: Mix) -> Way:
+    return Way(
+        part.prefix + in_words(found),
+        found.peak_bytes + part.waiting_bytes(task, cost),
+        seconds_of(task, part.num_runs, cost, of_mix(found)),
+        {**part.settings, "recompute": found.as_recompute(), "swap": found.swap},
+        part.inexact,
+    )
+
+
+def _such(blocks: Blocks) -> str:
+    first, *others = blocks.paths
+    return f"{len(blocks.paths)} blocks such as {first}" if others else f"block {first}"
 
 
 def _mix(

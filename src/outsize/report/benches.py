@@ -12,6 +12,7 @@ from outsize.units import format_bytes, format_size
 
 Tree = dict[str, Any]
 HEADS = ("way", "ms", "over plain*", "peak", "reserved", "predicted", "off", "predicted ms", "off")
+_QUIET = 0.05  # apart by more than this, the machine had something else to do
 _RATIOS = (
     "*Over plain: the median of the ratios within rounds, not the ratio of the medians in the column ms."
 )
@@ -27,6 +28,8 @@ def show_memory(story: Story) -> Markup | None:
         (each["label"], each["failed"]) for each in found["rows"] if each["failed"] is not None
     ]
     remarks = [text for each in found["rows"] for text in remarks_of(each)]
+    scatter = scatter_of(found["control"])
+    remarks += [] if scatter is None else [scatter]
     return section(
         "Memory against time",
         _picture(story),
@@ -67,6 +70,13 @@ def remarks_of(row: Tree) -> list[str]:
     if row["behind"]:
         lines.append(f"{row['label']}: slower than {', '.join(row['behind'])} within the same memory")
     return lines + [f"{row['label']}: {text}" for text in row["notes"]]
+
+
+def scatter_of(control: float | None) -> str | None:
+    """Say by how much times scatter, from plain again over plain; None where they do not, or that is not known."""
+    if control is None or abs(control - 1) <= _QUIET:
+        return None
+    return f"times of this run scatter by {abs(control - 1):.0%}: so far is plain again from plain eager"
 
 
 def basis(found: Tree) -> str:

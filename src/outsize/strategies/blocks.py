@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import MethodType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -54,14 +54,14 @@ def _rerun(path: str, replaced: Callable[..., Any] | None) -> Callable[..., Any]
 
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             if draws is None:
-                return nullcontext(), buffers.aside()
-            return draws.kept(), _both(buffers.aside(), draws.given())
+                return nullcontext(), _Anew(buffers.aside)
+            return draws.kept(), _Anew(buffers.aside, draws.given)
 
         # Torch looks at what it is given for the devices whose random numbers and autocast it has to remember.
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         devices = {each.device: each for each in tensors or block.parameters()}
         empty = [each.detach().new_empty(0) for each in devices.values()]
-        with _chance(block, list(devices)) as (puts_back, draws):
+        with _chance(path, block, list(devices)) as (puts_back, draws):
             return checkpoint(
                 again, *empty, use_reentrant=False, preserve_rng_state=puts_back, context_fn=contexts
             )
@@ -73,28 +73,44 @@ _DRAWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # of blocks th
 
 
 @contextmanager
-def _chance(block: nn.Module, devices: Sequence[torch.device]) -> Iterator[tuple[bool, Draws | None]]:
+def _chance(
+    path: str, block: nn.Module, devices: Sequence[torch.device]
+) -> Iterator[tuple[bool, Draws | None]]:
     """Say whether the state of random numbers is put back for a second run, or what keeps those that were drawn.
 
     A recorded step does not tell that state, so there they are kept; a block that drew nothing when it ran before
-    needs neither.
+    needs neither, and one that drew where nobody could see it is not recorded.
     """
     gpus = [torch.cuda.default_generators[each.index] for each in devices if each.type == "cuda"]
     if not gpus:
         yield True, None
         return
     if torch.cuda.is_current_stream_capturing():
-        yield False, Draws() if _DRAWS.get(block, True) else None
+        draws = Draws() if _DRAWS.get(block, True) else None
+        yield False, draws
+        if draws is not None and draws.is_empty and _DRAWS.get(block):
+            raise RuntimeError(
+                f"{path} is run again, and draws random numbers by a kernel of its own: not twice alike"
+            )
         return
     before = [each.get_offset() for each in gpus]
     yield True, None
     _DRAWS[block] = _DRAWS.get(block, False) or before != [each.get_offset() for each in gpus]
 
 
-@contextmanager
-def _both(first: AbstractContextManager[None], second: AbstractContextManager[None]) -> Iterator[None]:
-    with first, second:
-        yield
+class _Anew(AbstractContextManager[None]):
+    """Contexts that can be entered again and again, once for each backward: torch asks for them once."""
+
+    def __init__(self, *makers: Callable[[], AbstractContextManager[None]]) -> None:
+        self._makers = makers
+        self._inside = ExitStack()
+
+    def __enter__(self) -> None:
+        for make in self._makers:
+            self._inside.enter_context(make())
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._inside.__exit__(*raised)
 
 
 class _Given:

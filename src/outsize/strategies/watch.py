@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.where import Where
+from outsize.strategies.draws import dropout_scale
 from outsize.strategies.lineage import is_told_by_itself, known, read
 from outsize.strategies.recipes import Recipe, Source, convolution_settings, fuses
 from outsize.strategies.values import Kept, Value, geometry_of
@@ -218,8 +219,7 @@ class Watch(TorchDispatchMode):
     def _dropout(self, recipe: Recipe, mask: Tensor) -> Recipe:
         """Take the mask of the first time instead of drawing another; backward multiplies as forward does."""
         source, share, train = recipe.args
-        scale = 0.0 if share == 1 else 1 / (1 - share)
-        scale = 1.0 if train is False else scale
+        scale = dropout_scale(share, train)
         return Recipe(
             torch.ops.aten.native_dropout_backward.default, [source, self._sourced(mask), scale], {}
         )

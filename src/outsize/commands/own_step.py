@@ -1,0 +1,272 @@
+"""A training step of anyone's module, as `outsize.within` is told of it: checked, followed on shapes, or run."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+
+from outsize.errors import ModelError, PlanError, TraceError, explain, found_in
+from outsize.measure.record import record
+from outsize.measure.step import state_bytes, trace_step
+from outsize.plan.step import StepFacts, Storage
+from outsize.strategies.before import Before
+from outsize.strategies.blocks import checkpointed
+from outsize.strategies.within import Shapes, shapes_of
+
+Loss = Callable[[nn.Module, Any], Tensor]
+MakeOptimizer = Callable[[Any], Optimizer]
+
+# what models, losses and optimizers raise that are given something else than they take
+_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+_LARGEST_VALUE_BYTES = 16  # of one number, a complex one
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """One training step as the caller describes it."""
+
+    model: nn.Module
+    example: Any
+    loss: Loss | None  # None: the sum of all outputs
+    optimizer: MakeOptimizer | None
+    device: torch.device
+    autocast: torch.dtype | None  # what autocast casts to; None: it is off
+    calls: list[Shapes] = field(default_factory=list)  # what the model was given, in the latest run
+
+    def value(self, model: nn.Module, example: Any) -> Tensor:
+        """Run forward of a model, or of a twin of it, and return what backward begins at."""
+
+        def note(_: nn.Module, args: Any, kwargs: Any) -> None:
+            self.calls.append(shapes_of((args, kwargs)))
+
+        self.calls.clear()
+        noting = model.register_forward_pre_hook(note, with_kwargs=True)
+        try:
+            value = (self.loss or _sum_of_outputs)(model, example)
+        finally:
+            noting.remove()
+        torch.clear_autocast_cache()  # as at the end of the caller's autocast, which may be around all of this
+        if isinstance(value, Tensor) and value.numel() == 1 and value.requires_grad:
+            return value
+        found = _named(value)
+        if isinstance(value, Tensor):
+            is_one = value.numel() == 1
+            found = (
+                "a number that no gradient comes from" if is_one else f"{found} of {value.numel()} numbers"
+            )
+        needed = "a tensor of one number, made from what the model returns"
+        remedy = "return e.g. criterion(model(images), labels)"
+        problem = "loss(model, example) gives nothing to go backward from"
+        raise ModelError(explain(problem, found, needed, remedy))
+
+
+def own_step(
+    model: nn.Module, example: Any, loss: Loss | None, optimizer: MakeOptimizer | None, bf16: bool | None
+) -> OwnStep:
+    """Check what a caller says of a step, and fill in what is not said."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            explain("no model to plan for", _named(model), "an nn.Module", "give the module itself")
+        )
+    if not any(each.requires_grad for each in model.parameters()):
+        found = f"{_named(model)} without parameters that want gradients"
+        remedy = "give the model that is trained, and freeze less of it"
+        raise ModelError(explain("there is nothing to train", found, "at least one such parameter", remedy))
+    kinds = [type(each) for each in tree_leaves(example)]
+    if np.ndarray in kinds and not any(issubclass(kind, Tensor) for kind in kinds):
+        remedy = "convert it by torch.from_numpy, and to the type that the model takes"
+        raise ModelError(explain("the example holds no tensor", _named(example), "tensors", remedy))
+    device = next(each.device for each in model.parameters())
+    if bf16 is None:
+        autocast = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    else:
+        autocast = torch.bfloat16 if bf16 else None
+    return OwnStep(model, example, loss, None if optimizer is None else _checked(optimizer), device, autocast)
+
+
+def _checked(optimizer: MakeOptimizer) -> MakeOptimizer:
+    """Return what makes an optimizer, and refuses what is none or has other parameters."""
+
+    def refused(found: str) -> ModelError:
+        needed = "a function that makes one of the parameters that it is given"
+        remedy = (
+            "write e.g. optimizer=torch.optim.SGD, or lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+        )
+        return ModelError(explain("the optimizer cannot be made for a plan", found, needed, remedy))
+
+    if isinstance(optimizer, Optimizer) or not callable(optimizer):
+        raise refused(_named(optimizer))
+
+    def make(parameters: Any) -> Optimizer:
+        given = list(parameters)
+        made = optimizer(given)
+        if not isinstance(made, Optimizer):
+            raise refused(f"a function that returns {_named(made)}")
+        known = {id(each) for each in given}
+        if any(id(each) not in known for group in made.param_groups for each in group["params"]):
+            raise refused("a function that returns one of other parameters")
+        return made
+
+    return make
+
+
+def facts_of(step: OwnStep) -> tuple[StepFacts, str | None]:
+    """Follow a step on shapes, or run it: return what it does, and why it was run."""
+    if isinstance(step.example, Tensor):
+        try:
+            return traced(step), None
+        except TraceError as error:
+            reason = _why(error)
+    else:
+        reason = f"the example is a {type(step.example).__name__} and no tensor"
+    kept_bytes = 0 if step.optimizer is None else _state_bytes(step.model, step.optimizer)
+    facts = _recorded(step, reason)
+    if step.optimizer is None:
+        return facts, reason
+    kept = Storage(len(facts.storages), kept_bytes, -1, len(facts.ops), "optimizer")
+    return replace(facts, storages=(*facts.storages, kept)), reason
+
+
+def traced(step: OwnStep, blocks: tuple[str, ...] = ()) -> StepFacts:
+    """Follow a step on shapes; the blocks are run again on the way back."""
+    example: Tensor = step.example
+    own_type = next(
+        (each.dtype for each in step.model.parameters() if each.is_floating_point()), torch.float32
+    )
+    shape = tuple(example.shape)
+    if (
+        example.dtype != own_type
+    ):  # batches on shapes are of the model's type: as many bytes, seen as the example
+        num_units = math.ceil(example.nbytes / _LARGEST_VALUE_BYTES)
+        shape = (num_units * _LARGEST_VALUE_BYTES // own_type.itemsize,)
+
+    def value(model: nn.Module, batch: Tensor) -> Tensor:
+        if example.dtype != own_type:
+            batch = batch.view(example.dtype)[: example.numel()].view(example.shape)
+        with checkpointed(model, blocks):
+            return step.value(model, batch)
+
+    device: Literal["cuda", "cpu"] = "cuda" if step.device.type == "cuda" else "cpu"
+    bf16 = step.autocast is not None  # float16 takes the same memory
+    return trace_step(step.model, shape, loss=value, optimizer=step.optimizer, bf16=bf16, device=device)
+
+
+def _recorded(step: OwnStep, reason: str) -> StepFacts:
+    """Run a step on the example, with everything kept, and leave the model as it was."""
+
+    def run() -> None:
+        with torch.autocast(step.device.type, step.autocast, enabled=step.autocast is not None):
+            value = step.value(step.model, step.example)
+        value.backward()
+
+    given = [leaf for leaf in tree_leaves(step.example) if isinstance(leaf, Tensor)]
+    try:
+        with _left_as_it_was(step.model):
+            return record(run, step.model, given=given)
+    except torch.OutOfMemoryError as error:
+        problem = "a real step on the example does not fit with everything kept"
+        needed = f"room for it, for {reason}"
+        raise PlanError(explain(problem, _first_line(error), needed, "give a smaller example")) from error
+    except _MISTAKES as error:
+        problem = f"a step of {type(step.model).__name__} on the example fails"
+        if step.loss is None:
+            needed = "what forward takes: a tensor, a tuple or list of arguments, or a dict of keywords"
+            remedy = "give such an example, or a loss that calls the model with it"
+        else:
+            needed = "a loss that runs when it is called as loss(model, example)"
+            remedy = "write e.g. loss=lambda model, images: criterion(model(images), labels)"
+        raise ModelError(explain(problem, _first_line(error), needed, remedy)) from error
+
+
+def _state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
+    try:
+        return state_bytes(model, optimizer)
+    except _MISTAKES as error:
+        problem, needed = "the optimizer's state cannot be counted", "one that steps without being told more"
+        remedy = "give such a one, or optimizer=None and leave room for its state"
+        raise ModelError(explain(problem, _first_line(error), needed, remedy)) from error
+
+
+def _why(error: TraceError) -> str:
+    """Say why a step could not be followed on shapes; there is nothing to do about it."""
+    if isinstance(error.__cause__, DataDependentOutputException):
+        return "forward looks at values (a branch on one, .item()), which shapes alone do not tell"
+    if isinstance(error.__cause__, DynamicOutputShapeException):
+        return f"the shape of what {error.__cause__.func} returns hangs on values, which shapes alone do not tell"
+    return f"a step cannot be followed on shapes alone: {found_in(str(error))}"
+
+
+@contextmanager
+def _left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """Take back what one step does to a model: gradients, running statistics, random numbers."""
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    training = [(module, module.training) for module in model.modules()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    before = Before(model)
+    before.take()
+    model.train()
+    try:
+        yield
+    finally:
+        before.give_back()
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for module, was in training:
+            module.training = was
+
+
+def _sum_of_outputs(model: nn.Module, example: Any) -> Tensor:
+    if isinstance(example, tuple | list):
+        output = model(*example)
+    elif isinstance(example, dict) and _takes(model, example):
+        output = model(**example)
+    else:
+        output = model(example)
+    found = [
+        each.float().sum() for each in tree_leaves(output) if isinstance(each, Tensor) and each.requires_grad
+    ]
+    if not found:
+        needed = "a tensor that a gradient comes from, or tuples, lists and dicts of such"
+        remedy = "say what backward begins at: loss=lambda model, example: ..."
+        raise ModelError(
+            explain("the model returns nothing to go backward from", _named(output), needed, remedy)
+        )
+    return torch.stack(found).sum()
+
+
+def _takes(model: nn.Module, keywords: dict[Any, Any]) -> bool:
+    """Say whether forward has arguments of these names."""
+    try:
+        inspect.signature(model.forward).bind(**keywords)
+    except TypeError:
+        return False
+    return True
+
+
+def _named(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

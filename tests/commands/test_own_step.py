@@ -1,0 +1,213 @@
+"""What a caller may say of a step, what is refused in words, and what a real step is run for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import outsize
+from outsize.commands.own_step import facts_of, own_step
+from outsize.errors import ModelError, PlanError
+from outsize.plan.cost import StepCost
+
+IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+def _net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1))
+
+
+class _Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = _net()
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        found: Tensor = self.inner(one + other)
+        return found
+
+
+class _ByName(_Two):
+    def forward(self, *, one: Tensor, other: Tensor) -> Tensor:
+        return super().forward(one, other)
+
+
+class _OfDict(_Two):
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:  # type: ignore[override]
+        return super().forward(batch["one"], batch["other"])
+
+
+@pytest.mark.parametrize(
+    ("model", "example"),
+    [
+        (_Two(), (IMAGES, IMAGES)),
+        (_Two(), [IMAGES, IMAGES]),
+        (_Two(), {"other": IMAGES, "one": IMAGES}),
+        (_ByName(), {"one": IMAGES, "other": IMAGES}),
+        (_OfDict(), {"one": IMAGES, "other": IMAGES}),
+    ],
+)
+def test_inputs_are_spread_over_forward(model: nn.Module, example: Any) -> None:
+    fit = outsize.within(model, example, "1GiB")
+    assert fit.recorded == f"the example is a {type(example).__name__} and no tensor"
+    assert fit.plan.peak_bytes > IMAGES.nbytes
+
+
+FAILS = r"a step of Sequential on the example fails: found "
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        (
+            {"loss": nn.CrossEntropyLoss()},
+            f"{FAILS}TypeError: .*, needed a loss .*loss\\(model, example\\); write",
+        ),
+        ({"loss": lambda output: output.mean()}, f"{FAILS}TypeError: .* 2 were given, needed a loss "),
+        (
+            {"loss": lambda net, images: net(images)},
+            "nothing to go backward from: found a Tensor of 1024 numb",
+        ),
+        ({"loss": lambda *_: None}, "nothing to go backward from: found None, needed a tensor of one number"),
+        (
+            {"loss": lambda net, images: net(images).detach().sum()},
+            "found a number that no gradient comes from",
+        ),
+        (
+            {"optimizer": torch.optim.SGD(_net().parameters())},
+            "the optimizer cannot be made .* found a SGD, need",
+        ),
+        ({"optimizer": "adam"}, "the optimizer cannot be made for a plan: found a str, needed a function"),
+        ({"optimizer": lambda _: None}, "found a function that returns None, needed .*; write e.g."),
+        (
+            {"optimizer": lambda _: torch.optim.SGD(_net().parameters())},
+            "found a function that returns one of other parameters",
+        ),
+        (
+            {"optimizer": torch.optim.LBFGS},
+            "state cannot be counted: found TypeError: .*closure.*; give such",
+        ),
+        (
+            {"example": torch.randn(2, 5, 16, 16)},
+            f"{FAILS}RuntimeError: .* 3 channels, .*needed what forward take",
+        ),
+        ({"example": IMAGES.double()}, f"{FAILS}RuntimeError: .*double.*needed what forward takes"),
+        ({"example": {"images": IMAGES}}, f"{FAILS}TypeError: .*dict.*, needed what forward takes: .*; give"),
+        (
+            {"example": IMAGES.numpy()},
+            "the example holds no tensor: found a ndarray, needed tensors; convert",
+        ),
+        (
+            {"model": nn.ReLU()},
+            "there is nothing to train: found a ReLU without parameters that want gradients",
+        ),
+        ({"model": _net().requires_grad_(False)}, "there is nothing to train: found a Sequential without"),
+        ({"model": nn.ReLU}, "no model to plan for: found a type, needed an nn.Module; give"),
+    ],
+)
+def test_mistakes_are_refused_in_words(asked: dict[str, Any], refusal: str) -> None:
+    given = {"model": _net(), "example": IMAGES, "budget": "1GiB"} | asked
+    with pytest.raises(ModelError, match=refusal):
+        outsize.within(**given)
+
+
+def test_outputs_that_hold_no_tensor_are_refused() -> None:
+    class Silent(_Two):
+        def forward(self, images: Tensor) -> None:  # type: ignore[override]
+            self.inner(images)
+
+    with pytest.raises(
+        ModelError, match=r"returns nothing to go backward from: found None, needed .*; say what"
+    ):
+        outsize.within(Silent(), IMAGES, "1GiB")
+
+
+def test_a_real_step_that_does_not_fit_is_told_with_its_reason() -> None:
+    class Full(_Two):
+        def forward(self, one: Tensor, other: Tensor) -> Tensor:
+            raise torch.OutOfMemoryError(f"no room for {one.shape} and {other.shape}")
+
+    with pytest.raises(
+        PlanError, match=r"does not fit .*: found OutOfMemoryError: no room .*, for the example is a tup"
+    ):
+        outsize.within(Full(), (IMAGES, IMAGES), "1GiB")
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.uint8])
+def test_whole_numbers_are_followed_on_shapes(kind: torch.dtype) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(50, 16), nn.Linear(16, 16)
+
+        def forward(self, words: Tensor) -> Tensor:
+            assert words.dtype == kind
+            assert words.shape == (3, 37)
+            found: Tensor = self.out(self.table(words.int()))
+            return found
+
+    step = own_step(Words(), torch.zeros(3, 37, dtype=kind), None, torch.optim.AdamW, None)
+    followed, reason = facts_of(step)
+    assert reason is None
+    run, _ = facts_of(own_step(step.model, (step.example,), None, torch.optim.AdamW, None))
+    assert StepCost(followed).peak_bytes() == pytest.approx(StepCost(run).peak_bytes(), rel=0.1)
+    assert step.calls == [((3, 37),)]
+
+
+class _Chosen(_Two):
+    """Counts its calls, and goes the way that a number says."""
+
+    num_calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+        found: Tensor = self.inner(images)
+        if type(images) is Tensor:
+            self.num_calls += 1
+        return found if found.mean() > 0 else -found
+
+
+def test_the_reason_of_a_real_step_says_no_remedy() -> None:
+    model = _Chosen()
+    fit = outsize.within(model, IMAGES, "1GiB")
+    assert (
+        fit.recorded == "forward looks at values (a branch on one, .item()), which shapes alone do not tell"
+    )
+    assert model.num_calls == 1  # what is in no buffer stays as the real step leaves it, as the docs say
+
+    class Picks(_Two):
+        def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+            maps: Tensor = self.inner(images)
+            return maps[maps > 0]
+
+    fit = outsize.within(Picks(), IMAGES, "1GiB")
+    assert fit.recorded is not None
+    assert fit.recorded.endswith("returns hangs on values, which shapes alone do not tell")
+
+    class Leaves(_Two):
+        def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+            maps: Tensor = self.inner(images)
+            return maps * float(maps.detach().numpy().max())
+
+    fit = outsize.within(Leaves(), IMAGES, "1GiB")
+    assert fit.recorded is not None
+    assert fit.recorded.startswith("a step cannot be followed on shapes alone: RuntimeError: ")
+    assert "needed" not in fit.recorded
+    assert ";" not in fit.recorded
+
+
+@pytest.mark.parametrize("example", [IMAGES, (IMAGES,)])  # followed on shapes, and run
+def test_autocast_around_the_call_is_planned_for(example: Any) -> None:
+    plain = outsize.within(_net(), example, "1GiB").plan
+    half = outsize.within(_net(), example, "1GiB", bf16=True).plan
+    assert half.peak_bytes < plain.peak_bytes
+    with torch.autocast("cpu", torch.bfloat16):
+        assert outsize.within(_net(), example, "1GiB").plan.peak_bytes == half.peak_bytes
+        assert outsize.within(_net(), example, "1GiB", bf16=False).plan.peak_bytes == plain.peak_bytes
+    with torch.autocast("cpu", torch.float16):
+        assert outsize.within(_net(), example, "1GiB").plan.peak_bytes == half.peak_bytes
+    with torch.autocast("cpu", enabled=False):
+        assert outsize.within(_net(), example, "1GiB").plan.peak_bytes == plain.peak_bytes
