@@ -137,7 +137,7 @@ def test_two_causes_are_said_once_each(run: Run, own_job: Path, own_scenes: Path
     done.refused("found 77 at row", "(1 more problem, listed above)")
     (other,) = [line["text"] for line in map(json.loads, done.out.splitlines()) if line["event"] == "problem"]
     assert "found 78 at row" in other
-    assert "78" not in done.err
+    assert "found 78" not in done.err
     run("check", own_job, "--quiet").refused("(1 more problem, shown without --quiet)")
 
 
