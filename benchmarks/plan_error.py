@@ -60,7 +60,7 @@ from plan_error_predicted import Clocks, Way, facts_of, predict
 from plan_error_table import DOCS, is_same, line, place_for, rows_of, summary, write
 from torch import nn
 
-from outsize.errors import PlanError
+from outsize.errors import PlanError, first_line
 from outsize.measure.bandwidth import measure, recall_or_measure
 from outsize.measure.profiled import learn
 from outsize.models import build_model
@@ -292,13 +292,13 @@ def _measured(
     try:
         ways = foretell(model, case, device=device)
     except Exception as error:  # noqa: BLE001 - a row that fails says so, and the others follow
-        yield Held({**_name(case, "all"), "failed": f"prediction: {_first_line(error)}"}, case)
+        yield Held({**_name(case, "all"), "failed": f"prediction: {first_line(error)}"}, case)
     for way in ways:
         try:
             model.to(device)
             yield Held(_compare(model, case, way, clocks, device, learnt), case, way)
         except Exception as error:  # noqa: BLE001 - as above
-            yield Held({**_name(case, way.name), "failed": _first_line(error)}, case)
+            yield Held({**_name(case, way.name), "failed": first_line(error)}, case)
         finally:
             model.zero_grad(set_to_none=True)
             gc.collect()
@@ -390,10 +390,6 @@ def _name(case: Case, way: str) -> dict[str, Any]:
     precision = "bf16" if case.bf16 else "fp32"
     sizes = {"side_px": case.side_px, "batch": case.batch}
     return {"model": case.network.name, **sizes, "precision": precision, "way": way}
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 if __name__ == "__main__":

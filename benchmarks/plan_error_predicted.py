@@ -113,7 +113,7 @@ def _mixed(
     name: str, cost: StepCost, clock: Clock, settings: dict[str, Any], link: Link | None = None
 ) -> Way:
     """Predict a step that is given a share of what it would hold: by what is made again, and what is moved."""
-    resident_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)
+    resident_bytes = cost.lasting_bytes
     budget_bytes = resident_bytes + SHARES[name] * (cost.peak_bytes() - resident_bytes)
     found = mix(cost, find_recipes(cost, clock.again_s), clock.op_s, link, budget_bytes)
     num_moved = 0 if found.swap is None else len(found.swap.moved)
@@ -166,6 +166,6 @@ def facts_of(model: nn.Module, case: Case, *, device: torch.device) -> StepFacts
 def parts_of(cost: StepCost, changed: Changed) -> Parts:
     live_bytes = cost.live_bytes(changed)
     at = max(range(len(live_bytes)), key=live_bytes.__getitem__)
-    resident_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)
+    resident_bytes = cost.lasting_bytes
     turn_bytes = live_bytes[cost.turn - 1] if cost.facts.training else resident_bytes
     return Parts(live_bytes[at], resident_bytes, turn_bytes, f"at {cost.facts.ops[at].kind}")

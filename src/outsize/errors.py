@@ -73,6 +73,12 @@ def found_in(message: str) -> str:
     return message.partition(": found ")[2].partition(", needed ")[0] or message
 
 
+def first_line(error: BaseException) -> str:
+    """Say what an error of another's code is, in one line: its kind, and how its message begins."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+
+
 def listed(names: Sequence[object], num_shown: int = 4) -> str:
     """Name the first few of many."""
     more = len(names) - num_shown

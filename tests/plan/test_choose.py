@@ -329,3 +329,14 @@ def test_the_share_that_a_real_step_has_shown_takes_the_place_of_the_usual_one()
     seen = replace(usual, usable_share=0.93)
     assert usable_bytes(usual, LimitsSection()) == USABLE["cuda"] * 32 * GIB
     assert usable_bytes(seen, LimitsSection()) == 0.93 * 32 * GIB
+
+
+def test_more_memory_may_be_had_otherwise_than_by_a_limit(chain: Callable[..., StepFacts]) -> None:
+    asked = task(chain, across_samples="bn looks across", across_pixels="bn looks across")
+    with pytest.raises(PlanError) as caught:
+        choose_train(facts(), limits(60 * MIB), asked, for_more="give ours more with --budgets")
+    assert str(caught.value).endswith(", or give ours more with --budgets")
+    assert "host_memory" not in str(caught.value)
+    assert "limits.allow_approximate = true" in str(caught.value)
+    with pytest.raises(PlanError, match=r"limits.host_memory is more than this machine has.*lower it"):
+        choose_train(facts(), limits(65 * GIB), asked, for_more="give ours more with --budgets")

@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outsize.errors import OutsizeError
+from outsize.errors import OutsizeError, first_line
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -35,7 +35,7 @@ def run_aside(work: Callable[[Given], Result], given: Given) -> Result:
         # as bytes: tensors would be sent by shared memory, which is scarce in containers and goes with its process
         sent = pickle.dumps((work, given))
     except (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError) as error:
-        raise NoAnswer(f"it cannot be sent to another process: {_first_line(error)}") from error
+        raise NoAnswer(f"it cannot be sent to another process: {first_line(error)}") from error
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_LOADED])  # of no effect where the server runs already
     here, there = context.Pipe(duplex=False)
@@ -63,9 +63,5 @@ def _do(sent: bytes, back: Connection) -> None:
         work, given = pickle.loads(sent)  # our own, a moment ago
         answer = work(given), None
     except (*_MISTAKES, OSError, RuntimeError, OutsizeError) as error:
-        answer = None, _first_line(error)  # of any other, whoever asked learns that this process has ended
+        answer = None, first_line(error)  # of any other, whoever asked learns that this process has ended
     back.send_bytes(pickle.dumps(answer))
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.naming import naming
-from outsize.errors import JobError, PlanError, explain
+from outsize.errors import JobError, explain
 from outsize.job import Job, dump_job, load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, leaving_no_empty_folder, output_errors, write_json, write_text
@@ -129,7 +128,7 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     from outsize.plan.choose import choose_train
     from outsize.plan.ways import plain
 
-    key = _limit_key(planned.where)
+    key = planned.where.machine.limit_key
     # all ways train the same weights in turns, which must stay where they are
     task = replace(task, weights={})
     facts = planned.facts
@@ -141,34 +140,18 @@ def _planning(job: Job, planned: Planned, task: Task) -> Planning:
         limits = job.limits.model_copy(update={key: limit_bytes})
         # now: other budgets may have taken of it what they move
         room_bytes = host_bytes(limits.host_memory, planned.where)
-        try:
-            plan = choose_train(facts, limits, replace(task, host_bytes=room_bytes))
-        except PlanError as error:
-            raise PlanError(_remedied_by_budgets(str(error))) from error
+        there = replace(task, host_bytes=room_bytes)
+        plan = choose_train(facts, limits, there, for_more="give ours more with --budgets")
         # without a trial: where it cannot be recorded it runs as it is, and that is noted
         return replace(plan, graph=task.records and plan.is_recordable)
 
     return Planning(plan_for, plain(task).peak_bytes)
 
 
-def _remedied_by_budgets(message: str) -> str:
-    """Return a message of the planner with --budgets as its remedy: these have the place of the job's limits here."""
-    problem, _, rest = message.partition(", needed ")
-    needed, _, remedy = rest.replace("of the limit", "of the budget").partition("; ")
-    if not re.search(r"limits\.(gpu|host)_memory", remedy):
-        return message  # of another mistake
-    approximate = ", or set limits.allow_approximate = true" if "allow_approximate" in remedy else ""
-    return f"{problem}, needed {needed}; give ours more with --budgets{approximate}"
-
-
 def _without_limit(job: Job, where: Situation) -> Job:
     """Return the job without its limit for the device, in whose place are budgets, and without a trial of a graph."""
-    limits = job.limits.model_copy(update={_limit_key(where): None})
+    limits = job.limits.model_copy(update={where.machine.limit_key: None})
     return job.model_copy(update={"limits": limits, "train": job.train.model_copy(update={"graph": False})})
-
-
-def _limit_key(where: Situation) -> str:
-    return "host_memory" if where.kind == "cpu" else "gpu_memory"
 
 
 def _refuse_without_train(job: Job, job_path: Path) -> None:

@@ -11,6 +11,7 @@ from outsize.errors import DataError, OutputError, explain, found_in, listed
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import write_text
+from outsize.units import format_count
 
 if TYPE_CHECKING:
     from outsize.data.guess import Guess
@@ -142,7 +143,7 @@ def _warn_unreadable(found: Guess, reporter: Reporter) -> None:
     if not bad:
         return
     named = listed([f"{each.path} ({_what_was_found(each)})" for each in bad], _MAX_SHOWN)
-    files = f"{len(bad)} file{'s' if len(bad) > 1 else ''}"
+    files = format_count(len(bad), "file")
     text = (
         f"warning: passed over {files} that cannot be read: {named}; "
         "copy what is broken again from its source, or let `outsize check` set it aside: data.max_bad_share"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
-from outsize.errors import ModelError, PlanError, TraceError, explain, found_in
+from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
 from outsize.measure.record import record
 from outsize.measure.step import state_bytes, trace_step
 from outsize.plan.step import StepFacts, Storage
@@ -37,7 +36,6 @@ _MISTAKES = (
     TypeError,
     ValueError,
 )
-_LARGEST_VALUE_BYTES = 16  # of one number, a complex one
 
 
 @dataclass(frozen=True)
@@ -148,26 +146,16 @@ def facts_of(step: OwnStep) -> tuple[StepFacts, str | None]:
 
 def traced(step: OwnStep, blocks: tuple[str, ...] = ()) -> StepFacts:
     """Follow a step on shapes; the blocks are run again on the way back."""
-    example: Tensor = step.example
-    own_type = next(
-        (each.dtype for each in step.model.parameters() if each.is_floating_point()), torch.float32
-    )
-    shape = tuple(example.shape)
-    if (
-        example.dtype != own_type
-    ):  # batches on shapes are of the model's type: as many bytes, seen as the example
-        num_units = math.ceil(example.nbytes / _LARGEST_VALUE_BYTES)
-        shape = (num_units * _LARGEST_VALUE_BYTES // own_type.itemsize,)
 
     def value(model: nn.Module, batch: Tensor) -> Tensor:
-        if example.dtype != own_type:
-            batch = batch.view(example.dtype)[: example.numel()].view(example.shape)
         with checkpointed(model, blocks):
             return step.value(model, batch)
 
     device: Literal["cuda", "cpu"] = "cuda" if step.device.type == "cuda" else "cpu"
     bf16 = step.autocast is not None  # float16 takes the same memory
-    return trace_step(step.model, shape, loss=value, optimizer=step.optimizer, bf16=bf16, device=device)
+    return trace_step(
+        step.model, step.example, loss=value, optimizer=step.optimizer, bf16=bf16, device=device
+    )
 
 
 def _recorded(step: OwnStep, reason: str) -> StepFacts:
@@ -185,7 +173,7 @@ def _recorded(step: OwnStep, reason: str) -> StepFacts:
     except torch.OutOfMemoryError as error:
         problem = "a real step on the example does not fit with everything kept"
         needed = f"room for it, for {reason}"
-        raise PlanError(explain(problem, _first_line(error), needed, "give a smaller example")) from error
+        raise PlanError(explain(problem, first_line(error), needed, "give a smaller example")) from error
     except _MISTAKES as error:
         problem = f"a step of {type(step.model).__name__} on the example fails"
         if step.loss is None:
@@ -194,7 +182,7 @@ def _recorded(step: OwnStep, reason: str) -> StepFacts:
         else:
             needed = "a loss that runs when it is called as loss(model, example)"
             remedy = "write e.g. loss=lambda model, images: criterion(model(images), labels)"
-        raise ModelError(explain(problem, _first_line(error), needed, remedy)) from error
+        raise ModelError(explain(problem, first_line(error), needed, remedy)) from error
 
 
 def _state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
@@ -203,7 +191,7 @@ def _state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
     except _MISTAKES as error:
         problem, needed = "the optimizer's state cannot be counted", "one that steps without being told more"
         remedy = "give such a one, or optimizer=None and leave room for its state"
-        raise ModelError(explain(problem, _first_line(error), needed, remedy)) from error
+        raise ModelError(explain(problem, first_line(error), needed, remedy)) from error
 
 
 def _why(error: TraceError) -> str:
@@ -265,8 +253,3 @@ def _takes(model: nn.Module, keywords: dict[Any, Any]) -> bool:
 
 def _named(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -12,6 +12,7 @@ from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, output_errors, write_text
+from outsize.units import format_count
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
@@ -73,7 +74,7 @@ def say_finished(run: RunFolder, position: Mapping[str, Any], reporter: Reporter
     steps, best = position["total_steps"], position["best_score"]
     name = run.path.as_posix()
     text = (
-        f"{run.path} is finished after {steps} step{'' if steps == 1 else 's'}, and nothing was trained. "
+        f"{run.path} is finished after {format_count(steps, 'step')}, and nothing was trained. "
         f"To train further, start another run from its weights: --set train.init={name} --set run={name}-2. "
         "To train longer from the beginning, set train.epochs (or train.max_minutes) and say --overwrite"
     )

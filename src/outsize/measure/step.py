@@ -30,7 +30,7 @@ def likeliest(output: Any) -> object:
 
 def trace_step(
     model: nn.Module,
-    batch_shape: tuple[int, ...],
+    batch: tuple[int, ...] | Tensor,
     *,
     loss: Loss | None,
     optimizer: MakeOptimizer | None = None,
@@ -41,7 +41,8 @@ def trace_step(
 ) -> StepFacts:
     """Run a step of training, or without a loss one of prediction, on shapes alone, as `device` would run it.
 
-    The loss gets a twin of the model and a batch; labels it makes itself. Nothing is computed and no memory taken.
+    `batch` is its shape, or a tensor like it, of any type. The loss gets a twin of the model and a batch; labels it
+    makes itself. Nothing is computed and no memory taken.
     `around` makes a block of the twin, in which both ways of the step run.
     A step is one of many: the optimizer's state is there already, gradients are not.
     """
@@ -49,7 +50,7 @@ def trace_step(
     try:
         ghost = ghost_of(model, mode).train(loss is not None)
         with as_on_cuda() if device == "cuda" else nullcontext(), mode:
-            images = _batch(ghost, batch_shape, channels_last=channels_last)
+            images = _batch(ghost, batch, channels_last=channels_last)
             made = _optimizer(ghost, optimizer, foreach=device == "cuda") if loss and optimizer else None
 
             def run() -> None:
@@ -66,7 +67,7 @@ def trace_step(
     except Exception as error:  # a model may raise anything; timm and torch assert shapes, say
         if _is_our_mistake(error):
             raise
-        raise TraceError(_why(model, batch_shape, error)) from error
+        raise TraceError(_why(model, _shape_of(batch), error)) from error
 
 
 def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
@@ -77,12 +78,15 @@ def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
         return sum(allocated_bytes(tensor.untyped_storage().nbytes()) for tensor in state_of(made))
 
 
-def _batch(model: nn.Module, shape: tuple[int, ...], *, channels_last: bool) -> Tensor:
-    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
-    images = torch.empty(shape, dtype=dtype)
-    return (
-        images.contiguous(memory_format=torch.channels_last) if channels_last and len(shape) == 4 else images
-    )
+def _batch(model: nn.Module, like: tuple[int, ...] | Tensor, *, channels_last: bool) -> Tensor:
+    own = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+    images = torch.empty(_shape_of(like), dtype=like.dtype if isinstance(like, Tensor) else own)
+    is_last = channels_last and images.dim() == 4
+    return images.contiguous(memory_format=torch.channels_last) if is_last else images
+
+
+def _shape_of(like: tuple[int, ...] | Tensor) -> tuple[int, ...]:
+    return tuple(like.shape) if isinstance(like, Tensor) else like
 
 
 def _optimizer(model: nn.Module, make: MakeOptimizer, *, foreach: bool) -> Optimizer:

@@ -169,8 +169,11 @@ def _why(
     return f"{core} is the largest that an image of {format_pixels(*scene_px)} is cut into, and fits {room}"
 
 
-def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
-    """Return the plain plan where it fits, else the fastest way that does; or say what would be needed."""
+def choose_train(known: Facts, limits: LimitsSection, task: Task, *, for_more: str | None = None) -> Plan:
+    """Return the plain plan where it fits, else the fastest way that does; or say what would be needed.
+
+    `for_more` says how more memory is to be had where that is not by the job's limit.
+    """
     limit_bytes = limit_of(known.machine, limits)
     usable = usable_share(known.machine)
     budget_bytes = usable * limit_bytes
@@ -180,14 +183,15 @@ def choose_train(known: Facts, limits: LimitsSection, task: Task) -> Plan:
     if isinstance(found, Plan):
         return found
     least = min((way for way in found if way.inexact is None), key=lambda way: way.peak_bytes)
-    key = "limits.host_memory" if _kind(known.machine) == "cpu" else "limits.gpu_memory"
+    if for_more is None:
+        for_more = f"limits.{known.machine.limit_key} = {limit_for(least.peak_bytes, usable)}"
     raise PlanError(
         explain(
             f"training {task.batch} windows of {format_size(task.side_px)} does not fit",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by what is exact ({least.name})",
             f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the limit)",
-            f"{_remedy(known, task, found, budget_bytes)}, or {key} = {limit_for(least.peak_bytes, usable)}",
+            f"{_remedy(known, task, found, budget_bytes)}, or {for_more}",
         )
     )
 
@@ -325,12 +329,11 @@ def _candidates(
 
 def limit_of(machine: Machine, limits: LimitsSection) -> int:
     """Return the memory a plan may use: what the job says, as far as it is free, or what the device has free."""
-    key = "host_memory" if machine.device == "cpu" else "gpu_memory"
-    asked: int | None = getattr(limits, key)
+    asked: int | None = getattr(limits, machine.limit_key)
     if asked is not None and asked > machine.memory_bytes:
         raise PlanError(
             explain(
-                f"limits.{key} is more than {machine.spoken} has",
+                f"limits.{machine.limit_key} is more than {machine.spoken} has",
                 format_bytes(asked),
                 f"at most {format_bytes(machine.memory_bytes)}",
                 "lower it, or leave it out to use what is free",

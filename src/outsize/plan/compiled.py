@@ -56,8 +56,7 @@ class Compiled:
         if rise_bytes is None:
             return self
         cost = StepCost(self.facts(plain, num_px))
-        lasting_bytes = sum(each.size_bytes for each in cost.facts.storages if each.born < 0)
-        unseen_bytes = rise_bytes - (cost.peak_bytes() - lasting_bytes)
+        unseen_bytes = rise_bytes - (cost.peak_bytes() - cost.lasting_bytes)
         return replace(self, unseen_bytes_per_px=max(0.0, unseen_bytes / num_px))
 
 

@@ -146,6 +146,11 @@ class StepCost:
         return found
 
     @cached_property
+    def lasting_bytes(self) -> int:
+        """What is there before a step: weights, the optimizer's state, the batch."""
+        return sum(each.size_bytes for each in self.facts.storages if each.born < 0)
+
+    @cached_property
     def batch_bytes(self) -> int:
         """What a step is given."""
         given = [each for each in self.facts.storages if each.role == "input" and each.born < 0]

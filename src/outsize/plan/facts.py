@@ -26,6 +26,11 @@ class Machine:
     usable_share: float | None = None
 
     @property
+    def limit_key(self) -> str:
+        """The key of a job's limits that bounds its memory."""
+        return "host_memory" if self.device == "cpu" else "gpu_memory"
+
+    @property
     def spoken(self) -> str:
         """Its name in a sentence: that of a CPU says nothing to anyone."""
         return "this machine" if self.device == "cpu" else self.name
