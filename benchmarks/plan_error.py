@@ -1,6 +1,6 @@
 """Predicted against measured: the peak memory and the time of training steps and predictions, one row for each.
 
-    python benchmarks/plan_error.py [--device cuda] [--quick] [--out FOLDER/NAME] [--seconds 300] [--cap-gib 64]
+    python benchmarks/plan_error.py [--device cuda] [--quick] [--out FOLDER/NAME] [--seconds 600] [--cap-gib 126]
     python benchmarks/plan_error.py --only eager --join FILE.json    # in parts, with the rows of an earlier run
     python benchmarks/plan_error.py --only compiled --networks unet --precisions bf16    # in smaller parts
     python benchmarks/plan_error.py --only halved --at-once 8    # compiled, with half of what it would keep
@@ -16,8 +16,8 @@ alone (measure/step.py, plan/cost.py); what is measured is the step that strateg
 Measured memory is torch.cuda.max_memory_allocated less what the process held before. On the CPU, with tiny networks,
 it is the sum of live storages: that shows whether the model of a step is right, and nothing about a GPU's libraries.
 Times: "catalogue" from the data sheet, "rates" from this machine's measured rates, "profiled" from the catalogue taught
-by real steps of the same network, precision and purpose at another size (measure/profiled.py), those measured just
-before or just after; rows of a network that was run at one size only have no such prediction. Compiled steps of all
+by real steps of the same network, precision and purpose at another size (measure/profiled.py), the nearest one; rows
+of a network that was run at one size only have no such prediction. Compiled steps of all
 sizes are predicted by half a batch of the first one, run plainly and compiled: the share of the plain step's time on
 the device, which the other columns tell, and the host's time to call it. A measured time is the
 lower quartile of at least six steps that follow one another, recorded as one CUDA graph as a training has them, but for
@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import math
 import os
 import pickle
 import platform
@@ -130,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cudnn.benchmark = False
         total_bytes = torch.cuda.get_device_properties(device).total_memory
+        options.cap_gib = options.cap_gib or round(0.9 * total_bytes / 2**30, 1)
         torch.cuda.set_per_process_memory_fraction(min(1.0, options.cap_gib * 2**30 / total_bytes), device)
     else:
         torch.set_num_threads(1)  # tiny networks: on a busy machine a second thread costs more than it brings
@@ -223,9 +225,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--networks", nargs="+", default=None, choices=[each.name for each in NETWORKS])
     parser.add_argument("--precisions", nargs="+", default=["bf16", "fp32"], choices=("bf16", "fp32"))
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="rows of earlier runs, as JSON")
-    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="time for all rows")
     parser.add_argument("--at-once", type=int, default=0, help="processes that compile beforehand, for speed")
-    parser.add_argument("--cap-gib", type=float, default=64.0)
+    parser.add_argument("--cap-gib", type=float, default=None, help="of the process; else 0.9 of the GPU")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--foretell", type=Path, default=None, help="predict only, and write it here")
     parser.add_argument("--foretold", type=Path, default=None, help="measure what was predicted there")
@@ -265,17 +267,18 @@ def _rows(
     device: torch.device,
     end_s: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one network in one precision, each as soon as another size has been learnt from."""
+    """Yield the rows of one network in one precision, once all sizes that they could be foretold by are known."""
     learnt: list[Learnt] = []
     held: list[Held] = []
     for case in group:
         if time.perf_counter() > end_s:
             held.append(Held({**_name(case, "all"), "failed": "not reached in the time given"}, case))
             continue
-        held += _measured(model, case, foretell, clocks, device, learnt)
-        if len(learnt) > 1:
-            yield from (_taught(each, learnt, clocks) for each in held)
-            held = []
+        for each in _measured(model, case, foretell, clocks, device, learnt):
+            if each.way is not None and each.way.learnt is None:
+                held.append(each)
+            else:
+                yield _taught(each, learnt, clocks)
     yield from (_taught(each, learnt, clocks) for each in held)
 
 
@@ -308,15 +311,13 @@ def _measured(
 
 def _taught(held: Held, learnt: Sequence[Learnt], clocks: Clocks) -> dict[str, Any]:
     """Add what the nearest step of another size would have foretold."""
-    places = {each.side_px: place for place, each in enumerate(learnt)}
-    here = places.get(held.case.side_px, len(places))
     others = [each for each in learnt if each.side_px != held.case.side_px]
     if held.way is not None and held.way.learnt is not None:
         nearest = held.way.learnt
     elif held.way is None or not others:
         return held.row
     else:
-        nearest = min(others, key=lambda each: (abs(places[each.side_px] - here), places[each.side_px]))
+        nearest = min(others, key=lambda each: abs(math.log(each.side_px / held.case.side_px)))
     seconds = held.way.as_seen(nearest).seconds(clocks.of(held.case)["catalogue"].taught(nearest))
     row = held.row
     row["predicted_ms"]["profiled"] = round(seconds * 1e3, 3)

@@ -37,7 +37,7 @@ def _classes(path: Path) -> np.ndarray:
 
 
 def test_gpu_map_equals_cpu_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = draw_scene(tmp_path, "scene", 700, 900, seed=1)
+    scene = draw_scene(tmp_path, "scene", 700, 900, seed=1, vectors=False)
     statistics = ([1000.0] * 4, [500.0] * 4)
     maps = {}
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)

@@ -10,6 +10,7 @@ from tests.plan.lines import line, op_s
 from outsize.plan.cost import StepCost
 from outsize.plan.mix import mix
 from outsize.plan.recompute import find_recipes
+from outsize.plan.search import Search
 from outsize.plan.step import StepFacts, StepOp
 from outsize.plan.timeline import Link
 
@@ -72,6 +73,16 @@ def test_a_mix_is_no_slower_than_its_parts(chain: Callable[..., StepFacts], shar
     ):
         assert alone.peak_bytes == cost.peak_bytes(alone.changed)
         assert alone.peak_bytes > budget_bytes or both.extra_s <= alone.extra_s + 1e-12
+
+
+def test_what_fits_at_once_is_improved_as_well(
+    chain: Callable[..., StepFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    improved = []
+    monkeypatch.setattr(Search, "improved", lambda _, first, __: improved.append(first))
+    cost = _step(chain)
+    found = mix(cost, find_recipes(cost, _seconds), _seconds, Link(2e10, 2e10), 0.4 * cost.peak_bytes())
+    assert [first.extra_s for first in improved] == [found.extra_s]
 
 
 def test_sources_of_recipes_are_back_when_the_recipe_runs(chain: Callable[..., StepFacts]) -> None:

@@ -42,6 +42,18 @@ def test_what_is_found_keeps_the_budget_and_is_found_again(
     assert seconds[0] == seconds[1]
 
 
+def test_among_many_items_copies_have_dear_prices_too(
+    chain: Callable[..., StepFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outsize.plan.search._MANY_ITEMS", 1)
+    cost = StepCost(chain(1, 256, num_layers=10))
+    slow = _search(cost, 0.6, Link(1e9, 1e9))
+    few, cheap = slow.first(PRICES[::2]), slow.first(PRICES[:1])
+    assert few is not None
+    assert cheap is not None
+    assert few.extra_s < 0.1 * cheap.extra_s  # at the lowest price all is moved, and compute waits for it
+
+
 def test_a_recipe_that_makes_too_much_too_early_is_found_out(chain: Callable[..., StepFacts]) -> None:
     cost = StepCost(chain(1, 256, num_layers=10))
     choice = Choice(Ground(cost))

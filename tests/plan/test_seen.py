@@ -57,6 +57,27 @@ def test_a_block_that_is_run_again_takes_what_it_took_before() -> None:
     assert _taken(as_seen(facts, _learnt(SEEN))) == [5, 0, 0, 7, 5, 132]
 
 
+def test_what_is_run_again_takes_as_long_as_before_or_as_its_kind_does() -> None:
+    kinds = [
+        ("relu_", "a", False),
+        ("relu_", "a", False),
+        ("relu_", "b", False),
+        ("relu_", "a", True),  # in the order of its module
+        ("relu_", "a", True),
+        ("relu_", "", True),  # nobody knows where
+        ("mul", "a", True),
+    ]
+    told = as_seen(_facts(kinds), _learnt({}, paces={"relu_": [1.0, 2.0, 6.0]}))
+    assert [op.pace for op in told.ops] == [1, 2, 6, 1, 2, 3, 0]
+
+
+def test_a_convolution_that_is_run_again_takes_its_own_time_not_that_of_gradients() -> None:
+    clock = Clock(Rates(1, 1, 1, 1, 1.0, 1, 1, 1, "published"), tf32=True, overlaps=True)
+    sizes = {"flops": 10**6, "moved_bytes": 1000, "dtype": "bfloat16"}
+    first, again = (StepOp(index, "convolution", "a", 0, bool(index), (), (), **sizes) for index in (0, 1))
+    assert clock.op_s(again) == clock.op_s(first)
+
+
 def test_a_group_of_which_others_were_seen_stays_as_it_is() -> None:
     assert _taken(as_seen(PLAIN, _learnt({**SEEN, "convolution": [MIB] * 3}))) == [0, 0, 0, 7, 132]
     assert as_seen(PLAIN, _learnt({})) is PLAIN

@@ -47,7 +47,8 @@ def _op(
 
 def test_arithmetic_takes_a_share_of_the_peak_of_its_precision() -> None:
     def seconds(dtype: str, *, tf32: bool, backward: bool = False) -> float:
-        op = _op(flops=10**12, moved_bytes=1, dtype=dtype, backward=backward)
+        kind = "convolution_backward" if backward else "convolution"
+        op = _op(kind, flops=10**12, moved_bytes=1, dtype=dtype, backward=backward)
         return op_seconds(op, _H200, tf32=tf32)
 
     assert seconds("float32", tf32=False) == pytest.approx(1 / (67 * FORWARD["fp32"]), rel=1e-3)
@@ -111,6 +112,8 @@ def test_no_machine_is_faster_than_its_data_sheet(name: str) -> None:
         ("convolution", False, ARITHMETIC),
         ("cudnn_convolution_transpose", False, ARITHMETIC),
         ("convolution_backward", True, GRADIENTS),
+        ("convolution", True, ARITHMETIC),  # of a block that is run again
+        ("fused_norm", True, NORMS),
         ("addmm", False, ARITHMETIC),
         ("mm", True, GRADIENTS),
         ("native_batch_norm", False, NORMS),

@@ -30,7 +30,8 @@ NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
 # Tensors fill no more than this of what the allocator holds even where one step happened to leave no gap; and gaps of
 # a small step, whose blocks are rounded up to 2 or 20 MiB, say nothing about a large one.
 MOST_USABLE, LEAST_USABLE = 0.95, 0.75
-_MOST_STRETCHED = 1.15  # beyond, it is no matter of gaps: the step waited for its host all the same
+# Beyond, it is no matter of gaps: the step waited for its host all the same. And the profiler slows nothing by more.
+_MOST_STRETCHED = 1.15
 _CYCLES_PER_S = 4e9  # more than any GPU's clock has: a pause lasts at least as long as was asked
 _BACKWARD = "autograd::engine::evaluate_function"  # what torch's profiler calls a node of the way back
 _NOT_WORK = (
@@ -92,12 +93,15 @@ def _shares(real_s: Mapping[str, float], modelled_s: Mapping[str, float]) -> dic
 
 
 def _stretched(learnt: Learnt, seen: Seen, ops: Sequence[StepOp], clock: Clock) -> Learnt:
-    """Return times that add up to that of the step: between kernels there are gaps, and some belong to no operation."""
+    """Return times that add up to that of the step.
+
+    Between kernels there are gaps, and some belong to no operation; while each is looked at, they take longer.
+    """
     taught = clock.taught(learnt)
     total_s = sum(taught.op_s(op) for op in paced(ops, learnt.paces))
-    if total_s <= 0:
+    if total_s <= 0 or seen.device_s <= 0:
         return learnt
-    by = min(_MOST_STRETCHED, max(1.0, seen.device_s / total_s))
+    by = min(_MOST_STRETCHED, max(1 / _MOST_STRETCHED, seen.device_s / total_s))
     factors = {name: by * learnt.factors.get(name, 1.0) for name in CLASSES}
     paces = {group: [by * pace for pace in found] for group, found in learnt.paces.items()}
     return replace(learnt, factors=factors, paces=paces)

@@ -121,9 +121,10 @@ def _without_gaps(look: Callable[..., Search], budget_bytes: float, fitting: _Fi
     """Return the fastest choice that fits, of those for the budget and for shares of it."""
     begun: list[tuple[Search, Timed]] = []
     for share in _SHARES:
+        known_s = fitting.score_s  # before this one is looked at, for it may be the first that fits
         search = look(share * budget_bytes, watch=fitting)
         first = search.first(PRICES[::2])
-        if first is None or first.extra_s >= fitting.score_s:
+        if first is None or first.extra_s >= known_s:
             break
         begun.append((search, first))
     for search, first in begun[-_MOST_IMPROVED:]:

@@ -25,7 +25,10 @@ from outsize.plan.timeline import Link, Timeline, beginnings, play
 # of a byte moved; 1: all of the time of its copy
 PRICES = (0.002, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2)
 FEW_PRICES = (0.02, 0.1, 0.3, 1.0)
-_MANY_ITEMS = 300  # so many more, and another price in between is left out
+_MANY_ITEMS, _LEAST_PRICES = (
+    300,
+    4,
+)  # so many more, and another price in between is left out; but not more than these
 _LEAST_SHARE = 1e-3  # of the bytes that are missing; a recipe for less is not looked at
 # Single decisions that are tried the other way round, and parts that are filled again: fewer where there are many, so
 # that it stays a matter of seconds.
@@ -117,8 +120,8 @@ class Search:
     def first(self, prices: Sequence[float]) -> Timed | None:
         """Return the fastest of the choices at several prices; None where none keeps the budget."""
         best: Timed | None = None
-        few = prices[:: 1 + len(self._items) // _MANY_ITEMS]
-        several = few if self.points.movable else prices[-1:]
+        num = max(_LEAST_PRICES, len(prices) // (1 + len(self._items) // _MANY_ITEMS))
+        several = _spread(prices, num) if self.points.movable else prices[-1:]
         for price, habit in product(several, _HABITS):
             choice, self._habit = Choice(self.ground), habit
             self._fill(choice, self._budget_bytes, price, num_repairs=_MOST_REPAIRS)
@@ -263,6 +266,13 @@ class Search:
 
     def _seconds(self, item: Item, price: float) -> float:
         return price * self._copy_s[item.storage] if isinstance(item, Movable) else max(item.cost_s, 1e-9)
+
+
+def _spread(prices: Sequence[float], num: int) -> list[float]:
+    """Return so many prices from the lowest to the highest; cheap copies alone would move everything, and wait."""
+    if len(prices) <= num:
+        return list(prices)
+    return [prices[place * (len(prices) - 1) // (num - 1)] for place in range(num)]
 
 
 def _in_the_way(chosen: Item, item: Item) -> bool:

@@ -6,6 +6,7 @@ as long as one of 64.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -61,19 +62,31 @@ def paced(ops: Sequence[StepOp], paces: Mapping[str, Sequence[float]]) -> tuple[
 
 
 def _placed(ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]], *, spread: bool) -> dict[int, float]:
-    """Return what was seen by index of the operation; a single value of a group is that of all, or of none."""
+    """Return what was seen by index of the operation; what is run again is as its module was before, in its order.
+
+    Where that is not known, a single value of a group is that of all, and one that is run again is as its kind was.
+    """
     placed: dict[int, float] = {}
-    by_place: dict[tuple[str, str, int], float] = {}
     for group, alike in grouped(ops).items():
         values = seen.get(group, ())
         values = [*values] * len(alike) if spread and len(values) == 1 else values
         if len(alike) == len(values):
             placed.update((op.index, value) for op, value in zip(alike, values, strict=True))
-            by_place |= {(op.kind, op.module, op.call): placed[op.index] for op in alike if not op.backward}
+    before: dict[tuple[str, str], list[StepOp]] = {}
     for op in ops:
-        if op.backward and op.module and op.index not in placed:
-            first = by_place.get((op.kind, op.module, 0))
-            again = by_place.get((op.kind, op.module, op.call), first)
-            if again is not None:
-                placed[op.index] = again
+        if not op.backward and op.index in placed:
+            before.setdefault((op.kind, op.module), []).append(op)
+    num_again: Counter[tuple[str, str]] = Counter()
+    for op in ops:
+        if not op.backward or op.index in placed:
+            continue
+        place = op.kind, op.module
+        if op.module and place in before:
+            placed[op.index] = placed[before[place][num_again[place] % len(before[place])].index]
+            num_again[place] += 1
+        elif spread:
+            alike = [each for (kind, _), found in before.items() if kind == op.kind for each in found]
+            moved_bytes = sum(each.moved_bytes for each in alike)
+            if moved_bytes:
+                placed[op.index] = sum(placed[each.index] * each.moved_bytes for each in alike) / moved_bytes
     return placed

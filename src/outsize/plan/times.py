@@ -124,12 +124,21 @@ _PRECISION: dict[str, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv"}
 
 
+def finds_gradients(kind: str, *, backward: bool) -> bool:
+    """Whether an operation finds gradients; of two kinds that a block runs again on the way back the name tells.
+
+    Products of matrices have one name on both ways.
+    """
+    return backward and (not ("conv" in kind or "norm" in kind.lower()) or "backward" in kind)
+
+
 def class_of(kind: str, *, backward: bool) -> str:
     """Return the class of an operation by torch's name for it: within a class all are off by about the same."""
+    gradients = finds_gradients(kind, backward=backward)
     if "conv" in kind or kind in _PRODUCTS or "scaled_dot_product" in kind:
-        return GRADIENTS if backward else ARITHMETIC
+        return GRADIENTS if gradients else ARITHMETIC
     if "norm" in kind.lower() and not kind.startswith("_foreach"):
-        return NORM_GRADIENTS if backward else NORMS
+        return NORM_GRADIENTS if gradients else NORMS
     return OPTIMIZER if kind.startswith(("_foreach", "_fused")) else REST
 
 
@@ -149,7 +158,7 @@ def op_seconds(op: StepOp, rates: Rates, *, tf32: bool, training: bool = True) -
     once_bias_s = op.biased_bytes * part["memory"] / (rates.memory_bytes_per_s * MEMORY)
     bias_s = once_bias_s * _BIAS_PASSES[op.dtype in _PRECISION]
     # added, not the longer of both: few convolutions load and multiply at the same time as well as they could
-    if op.backward:
+    if finds_gradients(op.kind, backward=op.backward):
         own_s = full_s / BACKWARD[precision] + once_s * _GRADIENT_PASSES + KERNEL_S * _GRADIENT_KERNELS
         return own_s + bias_s
     if 0 < op.depth < _ALIGNED:
@@ -175,7 +184,7 @@ def host_calls(op: StepOp) -> float:
     if op.kind.startswith(("_foreach", "_fused")):
         return FOREACH_CALLS
     if "conv" in op.kind:
-        return GRADIENT_CALLS if op.backward else CONVOLUTION_CALLS
+        return GRADIENT_CALLS if finds_gradients(op.kind, backward=op.backward) else CONVOLUTION_CALLS
     if op.kind.startswith("fused"):
         return FUSED_CALLS
     return 1.0
