@@ -127,6 +127,20 @@ def test_a_little_too_large_recomputes_a_little(with_norm: Task, task: Task, cha
     assert any("needs" in each.why for each in plan.rejected if each.what == "plain")
 
 
+def test_what_is_approximate_is_not_followed_where_something_exact_will_do(with_norm: Task) -> None:
+    followed: set[int] = set()
+
+    def step_of(num_samples: int, side_px: Size) -> StepFacts:
+        followed.add(num_samples)
+        return with_norm.step_of(num_samples, side_px)
+
+    plan = planned(replace(with_norm, step_of=step_of), 0.95)
+    assert isinstance(plan, Plan)
+    assert followed == {with_norm.batch}
+    reasons = {each.what: each.why for each in plan.rejected}
+    assert reasons["micro-batches"] == f"approximate: {with_norm.across_samples}"
+
+
 def test_exact_parts_of_a_batch_cost_nothing_and_are_taken_where_nothing_looks_across(task: Task) -> None:
     plan = planned(task, 0.6)
     assert isinstance(plan, Plan)

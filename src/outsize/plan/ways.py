@@ -52,10 +52,24 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
     """Yield all other ways: recompute, micro-batches, tiles, and micro-batches and tiles with recompute."""
     whole = Part("", 1, task.batch, task.side_px)
     whole_cost = StepCost(task.step_of(task.batch, task.side_px))
-    yield from recomputing(task, whole, whole_cost, budget_bytes)
-    if may_page(task, whole):
-        yield paging(task, whole, whole_cost, budget_bytes)
-    inexact = task.across_samples
+    exact = [*recomputing(task, whole, whole_cost, budget_bytes)]
+    exact += [paging(task, whole, whole_cost, budget_bytes)] if may_page(task, whole) else []
+    yield from exact
+    # following a step takes seconds: what is approximate is not followed where something exact is known to do
+    enough = any(way.fails is None and way.confirm is None and way.fits(budget_bytes) for way in exact)
+    across = _why_tiles_are_inexact(task)
+    if enough and task.across_samples:
+        yield Way("micro-batches", 0, 0.0, inexact=task.across_samples)
+    else:
+        yield from _micro_batches(task, budget_bytes)
+    if enough and across:
+        yield Way("tiles", 0, 0.0, inexact=across)
+    else:
+        yield from _tilings(task, budget_bytes)
+
+
+def _micro_batches(task: Task, budget_bytes: float) -> Iterator[Way]:
+    """Yield steps that go over the batch in parts."""
     for num in _numbers_of_parts(task.batch):
         num_samples = -(-task.batch // num)
         cost = _cost(task, num_samples, task.side_px)
@@ -63,10 +77,9 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
         if isinstance(cost, str):
             yield Way(name, 0, 0.0, fails=cost)
             continue
-        part = Part(f"{name}, ", num, num_samples, task.side_px, settings, inexact)
+        part = Part(f"{name}, ", num, num_samples, task.side_px, settings, task.across_samples)
         yield _of(task, name, part, cost)
         yield from recomputing(task, part, cost, budget_bytes)
-    yield from _tilings(task, budget_bytes)
 
 
 def _cost(task: Task, num_samples: int, side_px: Size) -> StepCost | str:
@@ -204,10 +217,14 @@ def _confirmed(
     )
 
 
+def _why_tiles_are_inexact(task: Task) -> str | None:
+    obstacles = [str(each) for each in task.halo.obstacles[:1]]
+    return next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
+
+
 def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
     """Yield steps that go over each window in tiles, the largest tile first: redundancy falls with it."""
-    obstacles = [str(each) for each in task.halo.obstacles[:1]]
-    inexact = next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
+    inexact = _why_tiles_are_inexact(task)
     need = task.halo.aligned
     sides_px = sides_of(task.side_px)
     for num in range(2, min(MOST, max(sides_px) // task.halo.stride_px) + 1):
