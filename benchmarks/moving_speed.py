@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "under_kernels": share,
         "pinned_planned_bytes": swap.pinned_bytes,
         "pinned_bytes": counted.most_pinned_bytes,
-        "link_gb_s": [link.to_host_bytes_per_s / 1e9, link.to_device_bytes_per_s / 1e9],
+        "counted_on_gb_s": [link.to_host_bytes_per_s / 1e9, link.to_device_bytes_per_s / 1e9],
     }
     print(json.dumps(found, indent=1))
     if options.out is not None:
@@ -106,7 +106,8 @@ def plan_moves(cost: StepCost, clock: Clock, link: Link, num_bytes: float) -> tu
         if found is None:
             break
         if found.timeline.stall_s <= 0.03 * step_s:
-            best = found.timeline.as_swap(search.points), found.timeline
+            timeline = search.postponed(found).timeline
+            best = timeline.as_swap(search.points), timeline
     assert best is not None, "nothing can be moved"
     return best
 

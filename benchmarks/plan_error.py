@@ -267,7 +267,7 @@ def _rows(
     device: torch.device,
     end_s: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one network in one precision, once all sizes that they could be foretold by are known."""
+    """Yield the rows of one network in one precision, and all once more when other sizes have been learnt from."""
     learnt: list[Learnt] = []
     held: list[Held] = []
     for case in group:
@@ -275,10 +275,8 @@ def _rows(
             held.append(Held({**_name(case, "all"), "failed": "not reached in the time given"}, case))
             continue
         for each in _measured(model, case, foretell, clocks, device, learnt):
-            if each.way is not None and each.way.learnt is None:
-                held.append(each)
-            else:
-                yield _taught(each, learnt, clocks)
+            yield each.row
+            held.append(each)
     yield from (_taught(each, learnt, clocks) for each in held)
 
 

@@ -93,7 +93,9 @@ def test_a_clock_that_was_taught_tells_the_step_it_was_taught_by(
     assert taught.rates.host_op_s * sum(map(host_calls, ops)) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("device_s", "by"), [(0.0, 1.0), (0.95, 0.95), (1.1, 1.1), (9.0, 1.15)])
+@pytest.mark.parametrize(
+    ("device_s", "by"), [(0.0, 1.0), (0.5, 1 / 1.15), (0.95, 0.95), (1.1, 1.1), (9.0, 1.15)]
+)
 def test_times_of_operations_are_stretched_to_that_of_the_device(
     step: Callable[[], None], model: nn.Module, device_s: float, by: float
 ) -> None:

@@ -109,4 +109,7 @@ def schedule(
         if item.storage in storages:
             choice.take(item)
     timed = search.timed(choice)
-    return None if timed is None else (timed.timeline.as_swap(search.points), timed.timeline)
+    if timed is None:
+        return None
+    timeline = search.postponed(timed).timeline
+    return timeline.as_swap(search.points), timeline

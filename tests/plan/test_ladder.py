@@ -141,6 +141,26 @@ def test_what_is_approximate_is_not_followed_where_something_exact_will_do(with_
     assert reasons["micro-batches"] == f"approximate: {with_norm.across_samples}"
 
 
+def test_blocks_that_fit_by_an_estimate_are_not_enough(with_norm: Task, chain: Chain) -> None:
+    task = replace(with_norm, blocks_of=lambda *_: chain(4, 64))  # as much as the plain step
+    least_bytes = min(
+        way.peak_bytes for way in ways(task, 0) if way.inexact is None and "blocks" not in way.name
+    )
+    plan = choose(task, limit_bytes=least_bytes - 1, budget_bytes=least_bytes - 1, approximate=True)
+    assert isinstance(plan, Plan)
+    assert not plan.exact
+    assert plan.micro_batches is not None
+    assert 0 < plan.peak_bytes < least_bytes
+
+
+def test_exact_parts_are_followed_also_where_a_mix_fits(task: Task) -> None:
+    names = [way.name for way in ways(task, 0.95 * plain(task).peak_bytes)]
+    assert "2 micro-batches" in names
+    assert any(name.startswith("tiles with a core of") for name in names)
+    single = replace(task, batch=1, across_samples="norm1 looks across")
+    assert not any("micro-batches" in way.name for way in ways(single, 0.95 * plain(single).peak_bytes))
+
+
 def test_exact_parts_of_a_batch_cost_nothing_and_are_taken_where_nothing_looks_across(task: Task) -> None:
     plan = planned(task, 0.6)
     assert isinstance(plan, Plan)

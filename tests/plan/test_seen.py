@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from outsize.plan.arena import held_bytes
@@ -57,18 +58,30 @@ def test_a_block_that_is_run_again_takes_what_it_took_before() -> None:
     assert _taken(as_seen(facts, _learnt(SEEN))) == [5, 0, 0, 7, 5, 132]
 
 
+def _paces(kinds: Sequence[tuple[str, str, bool, int]], paces: Mapping[str, Sequence[float]]) -> list[float]:
+    facts = _facts([(kind, module, backward) for kind, module, backward, _ in kinds])
+    sized = zip(facts.ops, kinds, strict=True)
+    ops = tuple(replace(op, moved_bytes=moved_bytes) for op, (*_, moved_bytes) in sized)
+    return [op.pace for op in as_seen(replace(facts, ops=ops), _learnt({}, paces=paces)).ops]
+
+
 def test_what_is_run_again_takes_as_long_as_before_or_as_its_kind_does() -> None:
     kinds = [
-        ("relu_", "a", False),
-        ("relu_", "a", False),
-        ("relu_", "b", False),
-        ("relu_", "a", True),  # in the order of its module
-        ("relu_", "a", True),
-        ("relu_", "", True),  # nobody knows where
-        ("mul", "a", True),
+        ("relu_", "a", False, 1),
+        ("relu_", "a", False, 1),
+        ("relu_", "b", False, 8),
+        ("relu_", "a", True, 1),  # in the order of its module
+        ("relu_", "a", True, 1),
+        ("relu_", "", True, 1),  # nobody knows where: by bytes
+        ("mul", "a", True, 1),
     ]
-    told = as_seen(_facts(kinds), _learnt({}, paces={"relu_": [1.0, 2.0, 6.0]}))
-    assert [op.pace for op in told.ops] == [1, 2, 6, 1, 2, 3, 0]
+    assert _paces(kinds, {"relu_": [1.0, 2.0, 6.0]}) == [1, 2, 6, 1, 2, 5.1, 0]
+
+
+def test_gradients_keep_their_own_times_where_others_of_their_kind_are_run_again() -> None:
+    kinds = [("mm", "a", False, 1), ("mm", "a", True, 1), ("mm", "", True, 1), ("mm", "", True, 1)]
+    assert _paces(kinds, {"mm": [1.0], "mm, backward": [3.0, 4.0]}) == [1, 1, 3, 4]
+    assert _paces([*kinds, kinds[-1]], {"mm": [1.0], "mm, backward": [3.0, 4.0]}) == [1, 1, 3.5, 3.5, 3.5]
 
 
 def test_a_convolution_that_is_run_again_takes_its_own_time_not_that_of_gradients() -> None:

@@ -114,6 +114,8 @@ def test_no_machine_is_faster_than_its_data_sheet(name: str) -> None:
         ("convolution_backward", True, GRADIENTS),
         ("convolution", True, ARITHMETIC),  # of a block that is run again
         ("fused_norm", True, NORMS),
+        ("FusedNormBackward", True, NORM_GRADIENTS),  # as the profiler calls it
+        ("_scaled_dot_product_flash_attention", True, ARITHMETIC),
         ("addmm", False, ARITHMETIC),
         ("mm", True, GRADIENTS),
         ("native_batch_norm", False, NORMS),

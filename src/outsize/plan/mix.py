@@ -87,8 +87,11 @@ def mix(
         best = _without_gaps(
             look, budget_bytes, _Fitting(cost, room.held_bytes, sum(map(op_s, cost.facts.ops)))
         )
-    if best is None:
-        best = search.lowest()
+    best = search.lowest() if best is None else best
+    if not quick:
+        later = search.postponed(best)
+        fits = math.isinf(room.held_bytes) or held_bytes(cost, later.changed) <= room.held_bytes
+        best = later if fits else best
     again = tuple(best.choice.recipes.values())
     swap = best.timeline.as_swap(search.points) if best.timeline.away else None
     waits = tuple(map(best.choice.waits, again))

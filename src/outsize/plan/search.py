@@ -20,7 +20,7 @@ from outsize.plan.choice import Choice, Ground, Item
 from outsize.plan.cost import Changed, StepCost, merged
 from outsize.plan.recompute import OpSeconds, Recipe
 from outsize.plan.swap import LEAST_BYTES, Movable, Points, find_points
-from outsize.plan.timeline import Link, Timeline, beginnings, play
+from outsize.plan.timeline import Link, Timeline, beginnings, play, postponed
 
 # of a byte moved; 1: all of the time of its copy
 PRICES = (0.002, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2)
@@ -209,6 +209,12 @@ class Search:
         if self._watch is not None:
             self._watch(found)
         return found
+
+    def postponed(self, timed: Timed) -> Timed:
+        """Return a choice whose storages leave later, where memory allows."""
+        begins_s = beginnings(self._op_s, timed.choice.extra_seconds())
+        timeline = postponed(self.points, timed.timeline, begins_s, self._budget_bytes)
+        return replace(timed, timeline=timeline)
 
     def _fill(
         self,

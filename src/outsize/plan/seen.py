@@ -46,7 +46,8 @@ def as_seen(facts: StepFacts, learnt: Learnt) -> StepFacts:
     """Return facts of a step whose operations take what those of a real one did, in the order they ran.
 
     A block that is run again does on the way back what it did before, and takes as much. Where a single value was seen
-    of a group of several it is that of all; a group of which more or fewer were seen stays as it is.
+    of a group of several it is that of all; of a group of which more or fewer were seen nothing is known but how long
+    they take on the whole.
     """
     if not learnt.workspaces and not learnt.paces:
         return facts
@@ -62,31 +63,52 @@ def paced(ops: Sequence[StepOp], paces: Mapping[str, Sequence[float]]) -> tuple[
 
 
 def _placed(ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]], *, spread: bool) -> dict[int, float]:
-    """Return what was seen by index of the operation; what is run again is as its module was before, in its order.
+    """Return what was seen by index of the operation: in the order they ran, and again for what is run again.
 
-    Where that is not known, a single value of a group is that of all, and one that is run again is as its kind was.
+    What has a module on the way back is run again, as its module was before. With `spread`, those of which others were
+    seen are as their group was on the whole, or their kind.
     """
     placed: dict[int, float] = {}
     for group, alike in grouped(ops).items():
         values = seen.get(group, ())
-        values = [*values] * len(alike) if spread and len(values) == 1 else values
-        if len(alike) == len(values):
-            placed.update((op.index, value) for op, value in zip(alike, values, strict=True))
+        first = [op for op in alike if not _is_again(op)]
+        values = [*values] * len(first) if spread and len(values) == 1 else values
+        if len(first) == len(values):
+            placed.update((op.index, value) for op, value in zip(first, values, strict=True))
     before: dict[tuple[str, str], list[StepOp]] = {}
     for op in ops:
         if not op.backward and op.index in placed:
             before.setdefault((op.kind, op.module), []).append(op)
     num_again: Counter[tuple[str, str]] = Counter()
+    for op in filter(_is_again, ops):
+        place = op.kind, op.module
+        if place in before:
+            placed[op.index] = placed[before[place][num_again[place] % len(before[place])].index]
+            num_again[place] += 1
+    return _spread(ops, seen, placed) | placed if spread else placed
+
+
+def _spread(
+    ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]], placed: Mapping[int, float]
+) -> dict[int, float]:
+    """Return means for operations on the way back that have no value: of their group, or of their kind before."""
+    sums: dict[str, list[float]] = {}
+    for op in ops:
+        if not op.backward and op.index in placed:
+            each = sums.setdefault(op.kind, [0.0, 0.0])
+            each[0], each[1] = each[0] + placed[op.index] * op.moved_bytes, each[1] + op.moved_bytes
+    means = {kind: total / moved for kind, (total, moved) in sums.items() if moved}
+    found = {}
     for op in ops:
         if not op.backward or op.index in placed:
             continue
-        place = op.kind, op.module
-        if op.module and place in before:
-            placed[op.index] = placed[before[place][num_again[place] % len(before[place])].index]
-            num_again[place] += 1
-        elif spread:
-            alike = [each for (kind, _), found in before.items() if kind == op.kind for each in found]
-            moved_bytes = sum(each.moved_bytes for each in alike)
-            if moved_bytes:
-                placed[op.index] = sum(placed[each.index] * each.moved_bytes for each in alike) / moved_bytes
-    return placed
+        values = () if _is_again(op) else seen.get(group_of(op.kind, backward=True), ())
+        mean = sum(values) / len(values) if values else means.get(op.kind)
+        if mean is not None:
+            found[op.index] = mean
+    return found
+
+
+def _is_again(op: StepOp) -> bool:
+    """Whether an operation is of a block that is run again: autograd's own have no module."""
+    return op.backward and bool(op.module)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -71,6 +71,7 @@ class Timeline:
     away: tuple[tuple[Movable, int, int], ...]  # gone before the first operation, there again from the second
     stall_s: float
     live_bytes: Bytes  # during each operation
+    ends_s: Mapping[int, float]  # of copies out, by storage
 
     @property
     def peak_bytes(self) -> int:
@@ -134,11 +135,36 @@ def play(
         back = returns(points, held, moving, left, _Paced(begins_s, link), budget_bytes)
         away = tuple((each, left.gone[each.storage], back[each.storage]) for each in moving)
         late_s = _late_seconds(away, left, points.turn, begins_s, link)
-        found.append(Timeline(away, left.stall_s + late_s, held))
+        found.append(Timeline(away, left.stall_s + late_s, held, left.ends_s))
         if late_s == 0:
             break
-    best = min(found, key=lambda each: each.stall_s)
-    return _postponed(points, best, left, begins_s, budget_bytes)
+    return min(found, key=lambda each: each.stall_s)
+
+
+def postponed(points: Points, timeline: Timeline, begins_s: Seconds, budget_bytes: float) -> Timeline:
+    """Let storages stay beyond the end of their copies in forward, as long as memory allows.
+
+    Compute waits where memory is given back before a copy has ended, and a real one ends later than planned: the link
+    may be slower, and compute faster. All have a little time before one has more.
+    """
+    bounds = np.array([*(each for each in points.packings if each < points.turn), points.turn])
+    gone = {each.storage: at for each, at, _ in timeline.away}
+    live = timeline.live_bytes.copy()
+    moved = sorted((each for each, at, _ in timeline.away if at < points.turn), key=lambda each: each.packed)
+    for share in _LATER:
+        for each in moved:
+            at = gone[each.storage]
+            # where compute waited before, later than that: a moment's wait is no harm to count twice
+            until = int(np.searchsorted(begins_s, (1 + share) * timeline.ends_s[each.storage]))
+            until = min(until, points.turn)
+            full = np.flatnonzero(live[at:until] > budget_bytes - each.size_bytes)
+            until = at + int(full[0]) if full.size else until
+            place = int(np.searchsorted(bounds, until, side="right")) - 1
+            later = max(at, int(bounds[place])) if place >= 0 else at
+            live[at:later] += each.size_bytes
+            gone[each.storage] = later
+    away = tuple((each, gone[each.storage], back) for each, _, back in timeline.away)
+    return replace(timeline, away=away, live_bytes=live)
 
 
 @dataclass(frozen=True)
@@ -198,32 +224,6 @@ def _leave(
             pending.append(moving[place])
             place += 1
     return _Left(left.gone, left.ends_s, forward_s)
-
-
-def _postponed(
-    points: Points, timeline: Timeline, left: _Left, begins_s: Seconds, budget_bytes: float
-) -> Timeline:
-    """Let storages stay beyond the end of their copies in forward, as long as memory allows.
-
-    Compute waits where memory is given back before a copy has ended, and a real one ends later than planned: the link
-    may be slower, and compute faster. All have a little time before one has more.
-    """
-    bounds = np.array([*(each for each in points.packings if each < points.turn), points.turn])
-    gone, live = dict(left.gone), timeline.live_bytes.copy()
-    moved = sorted((each for each, at, _ in timeline.away if at < points.turn), key=lambda each: each.packed)
-    for share in _LATER:
-        for each in moved:
-            at = gone[each.storage]
-            until_s = (1 + share) * left.ends_s[each.storage]
-            latest = min(int(np.searchsorted(begins_s, until_s)), points.turn)
-            full = np.flatnonzero(live[at:latest] > budget_bytes - each.size_bytes)
-            latest = at + int(full[0]) if full.size else latest
-            place = int(np.searchsorted(bounds, latest, side="right")) - 1
-            later = max(at, int(bounds[place])) if place >= 0 else at
-            live[at:later] += each.size_bytes
-            gone[each.storage] = later
-    away = tuple((each, gone[each.storage], back) for each, _, back in timeline.away)
-    return Timeline(away, timeline.stall_s, live)
 
 
 def _early(

@@ -125,11 +125,11 @@ _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv"}
 
 
 def finds_gradients(kind: str, *, backward: bool) -> bool:
-    """Whether an operation finds gradients; of two kinds that a block runs again on the way back the name tells.
+    """Whether an operation that multiplies or norms finds gradients: in a block that is run again it does not.
 
-    Products of matrices have one name on both ways.
+    The name tells, torch's or the profiler's (`FusedNormBackward`), but for products, which have one on both ways.
     """
-    return backward and (not ("conv" in kind or "norm" in kind.lower()) or "backward" in kind)
+    return backward and (kind in _PRODUCTS or "backward" in kind.lower())
 
 
 def class_of(kind: str, *, backward: bool) -> str:

@@ -57,15 +57,15 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
     yield from exact
     # following a step takes seconds: what is approximate is not followed where something exact is known to do
     enough = any(way.fails is None and way.confirm is None and way.fits(budget_bytes) for way in exact)
-    across = _why_tiles_are_inexact(task)
-    if enough and task.across_samples:
-        yield Way("micro-batches", 0, 0.0, inexact=task.across_samples)
-    else:
+    if not (enough and task.across_samples):
         yield from _micro_batches(task, budget_bytes)
-    if enough and across:
-        yield Way("tiles", 0, 0.0, inexact=across)
-    else:
+    elif _numbers_of_parts(task.batch):
+        yield Way("micro-batches", 0, math.inf, inexact=task.across_samples)
+    across = _why_tiles_are_inexact(task)
+    if not (enough and across):
         yield from _tilings(task, budget_bytes)
+    elif max(sides_of(task.side_px)) >= 2 * task.halo.stride_px:
+        yield Way("tiles", 0, math.inf, inexact=across)
 
 
 def _micro_batches(task: Task, budget_bytes: float) -> Iterator[Way]:
