@@ -25,10 +25,8 @@ from outsize.plan.timeline import Link, Timeline, beginnings, play, postponed
 # of a byte moved; 1: all of the time of its copy
 PRICES = (0.002, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2)
 FEW_PRICES = (0.02, 0.1, 0.3, 1.0)
-_MANY_ITEMS, _LEAST_PRICES = (
-    300,
-    4,
-)  # so many more, and another price in between is left out; but not more than these
+_MANY_ITEMS = 300  # so many more, and another price in between is left out
+_LEAST_PRICES = 4  # that are looked at however many items there are
 _LEAST_SHARE = 1e-3  # of the bytes that are missing; a recipe for less is not looked at
 # Single decisions that are tried the other way round, and parts that are filled again: fewer where there are many, so
 # that it stays a matter of seconds.

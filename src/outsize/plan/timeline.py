@@ -154,7 +154,7 @@ def postponed(points: Points, timeline: Timeline, begins_s: Seconds, budget_byte
     for share in _LATER:
         for each in moved:
             at = gone[each.storage]
-            # where compute waited before, later than that: a moment's wait is no harm to count twice
+            # the end of a copy has the waits before it, the beginnings have none: a little later than the share says
             until = int(np.searchsorted(begins_s, (1 + share) * timeline.ends_s[each.storage]))
             until = min(until, points.turn)
             full = np.flatnonzero(live[at:until] > budget_bytes - each.size_bytes)
