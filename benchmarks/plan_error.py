@@ -17,11 +17,11 @@ Measured memory is torch.cuda.max_memory_allocated less what the process held be
 it is the sum of live storages: that shows whether the model of a step is right, and nothing about a GPU's libraries.
 Times: "catalogue" from the data sheet, "rates" from this machine's measured rates, "profiled" from the catalogue taught
 by real steps of the same network, precision and purpose at another size (measure/profiled.py), the nearest one; rows
-of a network that was run at one size only have no such prediction. Compiled steps of all
-sizes are predicted by half a batch of the first one, run plainly and compiled: the share of the plain step's time on
-the device, which the other columns tell, and the host's time to call it. A measured time is the
-lower quartile of at least six steps that follow one another, recorded as one CUDA graph as a training has them, but for
-prediction and compiled steps; memory is that of the same step called kernel by kernel.
+of a network that was run at one size only have no such prediction. Compiled steps of all sizes are predicted by half a
+batch of the first one, run plainly and compiled: the share of the plain step's time on the device, which the other
+columns tell, and the host's time to call it. A measured time is the lower quartile of at least six steps that follow
+one another, recorded as one CUDA graph as a training has them, but for prediction and compiled steps; memory is that of
+the same step called kernel by kernel.
 """
 
 from __future__ import annotations

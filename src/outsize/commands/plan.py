@@ -90,7 +90,7 @@ def say_plan(plan: Plan, reporter: Reporter, course: Course | None = None) -> No
     lines += [f"  because {reason}" for reason in plan.why]
     lines += [f"  rejected {each.what}: {each.why}" for each in plan.rejected[:_MAX_REJECTED]]
     if len(plan.rejected) > _MAX_REJECTED:
-        lines.append(f"  and {len(plan.rejected) - _MAX_REJECTED} other ways")
+        lines.append(f"  and {format_count(len(plan.rejected) - _MAX_REJECTED, 'other way')}")
     reporter.say("plan", "\n".join(lines), **plan.as_dict(), **({} if course is None else course.as_dict()))
 
 
