@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+import torch
+
+from outsize.measure import remembered
 from outsize.measure.remembered import code_in, key_of, recall_or_make
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -23,15 +29,31 @@ def test_what_was_made_is_read_the_next_time(tmp_path: Path) -> None:
     made = iter([Found(1), Found(2)])
     folder = tmp_path / "not there yet"
     for _ in range(2):
-        assert recall_or_make(folder, "a.json", read=_read, make=lambda: next(made)) == Found(1)
+        assert recall_or_make(folder, "a.json", _CPU, read=_read, make=lambda: next(made)) == Found(1)
     (folder / "a.json").unlink()
-    assert recall_or_make(folder, "a.json", read=_read, make=lambda: next(made)) == Found(2)
+    assert recall_or_make(folder, "a.json", _CPU, read=_read, make=lambda: next(made)) == Found(2)
 
 
 def test_without_a_folder_or_a_finding_nothing_is_written(tmp_path: Path) -> None:
-    assert recall_or_make(None, "a.json", read=_read, make=lambda: Found(1)) == Found(1)
-    assert recall_or_make(tmp_path, "a.json", read=_read, make=lambda: None) is None
+    assert recall_or_make(None, "a.json", _CPU, read=_read, make=lambda: Found(1)) == Found(1)
+    assert recall_or_make(tmp_path, "a.json", _CPU, read=_read, make=lambda: None) is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("looks", [(True, False), (False, True)], ids=["before", "after"])
+def test_what_is_found_out_beside_others_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: tuple[bool, bool]
+) -> None:
+    told: list[str] = []
+    others = iter([*looks, False, False])
+    monkeypatch.setattr(remembered, "is_shared", lambda _: next(others))
+    made = iter([Found(1), Found(2)])
+    for number in (1, 2, 2):
+        found = recall_or_make(
+            tmp_path, "a.json", _CPU, read=_read, make=lambda: next(made), tell=told.append
+        )
+        assert found == Found(number)
+    assert [text.partition(":")[0] for text in told] == ["others are at work on cpu"]
 
 
 def test_the_order_of_names_counts_and_their_borders() -> None:

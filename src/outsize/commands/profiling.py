@@ -48,6 +48,7 @@ def learn_here(
     names = [name_of(model), section.loss, section.optimizer, f"bf16 {where.bf16}", f"fused {where.fuse}"]
     names.append(f"allocator {os.environ.get('PYTORCH_ALLOC_CONF')}")
     names.append(f"{section.batch} x {num_bands} x {format_size(section.tile_px)}")
+    names.append(str(where.rates))  # what is learnt is by how much they are off
 
     def learn_now() -> Learnt | None:
         reporter.say(
@@ -60,7 +61,9 @@ def learn_here(
                 return learnt
         return None
 
-    learnt = recall_or_learn(names, device, learn_now)
+    learnt = recall_or_learn(
+        names, device, learn_now, tell=lambda text: reporter.say("warning", f"warning: {text}")
+    )
     if learnt is not None:
         share = (
             ""

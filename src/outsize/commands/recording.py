@@ -119,7 +119,7 @@ def _recall_or_try(
         return try_aside(Trial(job, model, num_bands, plan, where.bf16, device))
 
     return recall_or_make(
-        cache_folder(), f"graph-{key_of(names)}.json", read=_recall, make=try_now, lasts=_lasts
+        cache_folder(), f"graph-{key_of(names)}.json", device, read=_recall, make=try_now, lasts=_lasts
     )
 
 

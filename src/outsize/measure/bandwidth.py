@@ -72,6 +72,7 @@ def recall_or_measure(
     return recall_or_make(
         cache_folder() if folder is None else folder,
         f"machine-{here}.json",
+        device,
         read=lambda path: _recall(path, here),
         make=lambda: measure(device, budget_s=budget_s),
     )

@@ -187,13 +187,16 @@ def lower_quartile(taken_s: Sequence[float]) -> float:
 
 
 def recall_or_learn(
-    names: Sequence[str], device: torch.device, learn_now: Callable[[], Learnt | None]
+    names: Sequence[str],
+    device: torch.device,
+    learn_now: Callable[[], Learnt | None],
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Learnt | None:
     """Return what was learnt before of a step with these names on this very device and torch, or learn it now."""
     # factors are over modelled times: another model of times makes them worthless
     code = code_of(times, seen_before, operations, sys.modules[__name__])
     key = key_of([*names, *code, fingerprint(device)])
-    return recall_or_make(cache_folder(), f"step-{key}.json", read=_recall, make=learn_now)
+    return recall_or_make(cache_folder(), f"step-{key}.json", device, read=_recall, make=learn_now, tell=tell)
 
 
 def name_of(model: nn.Module) -> str:

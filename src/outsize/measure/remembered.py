@@ -15,28 +15,34 @@ from typing import Any, TypeVar
 
 import torch
 
+from outsize.measure.shared import is_shared
+
 Finding = TypeVar("Finding")  # a dataclass, or None where there is nothing to remember
 
 
 def recall_or_make(
     folder: Path | None,
     name: str,
+    device: torch.device,
     *,
     read: Callable[[Path], Finding | None],
     make: Callable[[], Finding],
     lasts: Callable[[Finding], bool] = lambda _: True,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Finding:
     """Return what `read` finds in the file of this name, or make it now and remember it, if it `lasts`.
 
-    `read` returns None for a file that is not there, broken or not sound: it is made anew.
+    `read` returns None for a file that is not there, broken or not sound: it is made anew. What is found out while
+    others use the device is good for now at most; `tell` is told.
     """
-    if folder is None:
-        return make()
-    known = read(folder / name)
+    known = None if folder is None else read(folder / name)
     if known is not None:
         return known
+    others = is_shared(device)
     made = make()
-    if made is not None and lasts(made):
+    if others or is_shared(device):
+        tell(f"others are at work on {device}: times are those beside them, and will not be remembered")
+    elif folder is not None and made is not None and lasts(made):
         _write(folder / name, asdict(made))  # type: ignore[call-overload]
     return made
 
