@@ -47,7 +47,8 @@ again costs the host {remade} calls besides its operations, one in a block under
 
 On a GPU that is here a few real steps of the job are run before it is planned, and replace all this: for each class of
 operation the time of its kernels over the modelled one, the host's time for a call, and how much of the memory
-that torch holds is filled by tensors. They are remembered for the next plan of the same model and size.
+that torch holds is filled by tensors. They are remembered for the next plan of the same model and size,
+unless others were at work on the GPU meanwhile: then all of it is good for this plan only, and a warning says so.
 
 """
 _VISIBLE = "- visible memory: totals in PyTorch's out-of-memory messages in public issues, where not said otherwise.\n"

@@ -44,6 +44,25 @@ def test_another_machine_is_planned_for_without_being_here(job_path: Path) -> No
     assert not RunFolder(job_path.parent / "run").plan.exists()
 
 
+def test_a_plan_says_what_machine_it_is_for(job_path: Path) -> None:
+    asked = (str(job_path), "--set", "limits.gpu_memory=8GiB", "--set", "train.precision=bf16")
+    here, old = (events(*asked, *more)["machine"][0] for more in (("--device", "cpu"), ("--gpu", "v100-16")))
+    first, second = str(here["text"]).splitlines()
+    assert first.endswith(", bfloat16")
+    assert "limits.gpu_memory counts for nothing on a CPU" in second
+    first, second = str(old["text"]).splitlines()
+    assert first == "for Tesla V100 16 GB, bfloat16"
+    assert "no units for bfloat16" in second
+    (new,) = events(*asked, "--gpu", "h200", "--gpus", "2")["machine"]
+    assert new["text"] == "for 2 x H200 SXM 141 GB, bfloat16"
+
+
+def test_a_plan_is_for_one_machine(run: Run, job_path: Path) -> None:
+    run("plan", job_path, "--gpu", "v100-16", "--device", "cpu").refused(
+        "a plan is for one machine", "leave out one of them"
+    )
+
+
 def test_several_gpus_share_a_batch(job_path: Path) -> None:
     alone, shared = (events(str(job_path), "--gpu", "h200", "--gpus", num) for num in ("1", "2"))
     one, two = alone["plan"][0], shared["plan"][0]
@@ -95,6 +114,29 @@ def test_the_request_names_memory_disk_and_hours(job_path: Path) -> None:
     assert request["gpu_gib"]
     assert request["hours"]
     assert "--gres=gpu:2" in str(request["text"])
+
+
+def test_each_gpu_has_the_samples_of_its_share_in_host_memory(job_path: Path) -> None:
+    large = (
+        "--set",
+        "train.batch=4",
+        "--set",
+        "train.tile_px=4096",
+        "--set",
+        "limits.allow_approximate=true",
+    )
+    counted = []
+    for num in (1, 2, 4):
+        (request,) = events(str(job_path), "--gpu", "h200", "--gpus", str(num), *large, "--request")[
+            "request"
+        ]
+        counted.append(request["host"]["processes_bytes"])  # type: ignore[index, call-overload]
+    one, two, four = counted
+    workers = load_job(job_path, []).train.workers
+    ahead_bytes = one - 3 * 2**30 - workers * 3 * 2**29
+    assert ahead_bytes > 2**30
+    assert two - one == pytest.approx(3 * 2**30 + workers * 3 * 2**29)
+    assert four - two == pytest.approx(2 * (3 * 2**30 + workers * 3 * 2**29))
 
 
 @pytest.fixture
@@ -236,7 +278,7 @@ def test_bad_budgets_and_machines_are_refused(
     job_path: Path, overrides: list[str], gpu: str, text: str
 ) -> None:
     with pytest.raises(PlanError, match=text):
-        plan(job_path, overrides=overrides, device_name="cpu", reporter=QUIET, gpu=gpu)
+        plan(job_path, overrides=overrides, device_name="auto", reporter=QUIET, gpu=gpu)
 
 
 def test_a_budget_that_is_no_size_is_refused(job_path: Path) -> None:

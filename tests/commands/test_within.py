@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import re
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import outsize
 from outsize.errors import JobError, PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.step import trace_step
+from outsize.models import build_model
 from outsize.plan.choose import USABLE
 from outsize.plan.cost import StepCost
 
@@ -110,6 +113,25 @@ def test_a_module_that_cannot_be_followed_is_recorded_in_a_real_step() -> None:
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
 
 
+class _Again(_Fussy):
+    """Runs a block a second time on the way back, where nobody saw its tensors in forward."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        scale = 2.0 if images.mean().item() > 0 else 1.0
+        result: Tensor = checkpoint(self.inner[1], self.inner[0](images), use_reentrant=True)
+        return self.inner[2](result) * scale  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("share", [2.0, 0.7])
+def test_what_a_reentrant_checkpoint_keeps_is_its_own(share: float) -> None:
+    model = _Again()
+    wanted = _trained(copy.deepcopy(model))
+    with outsize.within(model, IMAGES, int(share * _budget(1.0)), loss=_loss) as fit:
+        assert fit.recorded is not None
+        found = _trained(model)
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
 def test_an_example_of_several_tensors_is_recorded() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
@@ -178,3 +200,14 @@ def test_calls_without_gradients_are_no_deviation_from_the_plan() -> None:
             with torch.no_grad():
                 model(IMAGES)
             _loss(model, IMAGES).backward()
+
+
+def test_the_budget_that_a_refusal_names_will_do() -> None:
+    torch.manual_seed(0)
+    model = build_model("unet", num_classes=3, in_channels=3, levels=3, width=8)
+    images = torch.randn(2, 3, 64, 64)
+    plain = outsize.within(model, images, "1GiB").plan.peak_bytes
+    with pytest.raises(PlanError) as refused:
+        outsize.within(model, images, int(0.4 * plain))
+    (named,) = re.findall(r'raise the budget to "(\d+MiB)"', str(refused.value))
+    assert outsize.within(model, images, named).plan.exact

@@ -21,7 +21,7 @@ FACTS = Facts(
     WindowFacts(256, GIB // 8, 0, 100.0, 1000.0, 0.0, 1e-7),
     Halo(Reach(8, 8), Reach(8, 8), 16),
 )
-WORK = Work(7200, 10, 10_000_000, 100_000_000, 2, 4, GIB)
+WORK = Work(7200, 10, 5760, 8, 10_000_000, 100_000_000, 2, 4, GIB)
 
 
 def test_the_fullest_moment_and_all_the_time_are_asked_for() -> None:
@@ -69,7 +69,8 @@ def test_a_cpu_is_asked_for_no_gpu() -> None:
     assert found.gpu_gib == 0
     assert "GPU" not in found.lines()[0]
     assert "gres" not in found.lines()[2]
-    assert "12.5 GiB for the steps themselves" in found.lines()[1]
+    # its samples are prepared by threads, two batches of 1 GiB ahead each, and pictures are not kept
+    assert found.lines()[1] == "  host memory: 11.0 GiB for 1 process, 12.5 GiB for the steps themselves"
     assert found.host_gib > make_request(TRAIN, PREDICT, FACTS, WORK, num_gpus=1, usable=0.8).host_gib
 
 
@@ -122,10 +123,14 @@ def test_a_training_takes_its_steps_and_its_validations() -> None:
     course = course_of(TRAIN, FACTS, WORK)
     assert course.total_s == pytest.approx(7200 * 0.5 + 10 * 10_000_000 * 1e-7)
     assert course.text() == "7,200 steps in 10 epochs: about 1 h with validations"
-    short = course_of(TRAIN, FACTS, replace(WORK, num_steps=660))
+    short = course_of(TRAIN, FACTS, replace(WORK, num_steps=660, epoch_samples=528))
     assert short.text() == "660 steps in 10 epochs: about 5.7 min with validations"
     ended = course_of(TRAIN, FACTS, WORK, max_minutes=5.5)
     assert ended.text().endswith(", ended by train.max_minutes after 5.5 min")
+    fewer = course_of(TRAIN, FACTS, replace(WORK, epoch_samples=5765))
+    assert fewer.text().startswith(
+        "7,200 steps in 10 epochs of 5,760 samples (whole batches, where 5,765 are wanted): "
+    )
     unknown = course_of(replace(TRAIN, step_s=None), FACTS, WORK)
     assert unknown.text() == "7,200 steps in 10 epochs: time not known"
     assert unknown.as_dict()["total_s"] is None

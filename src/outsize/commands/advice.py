@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from outsize.commands.planning import train_task
+from outsize.commands.planning import share_of, train_task
 from outsize.job import Job
 from outsize.plan.choose import seconds_of_windows, usable_bytes, usable_share
 from outsize.plan.cores import cores_to_show
@@ -61,7 +61,8 @@ def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px:
     peaks, times, num_calls = [], [], 0.0
     for side_px in sides_px:
         step = task.step_of(1, side_px)
-        peaks.append(StepCost(step).peak_bytes())
+        cost = StepCost(step, is_part=True)
+        peaks.append(cost.peak_bytes())
         times.append(sum(map(task.op_s, step.ops)))
         num_calls = sum(map(host_calls, step.ops))  # the same for any size
     num_px = sides_px[1] ** 2 - sides_px[0] ** 2
@@ -70,11 +71,15 @@ def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px:
     def beyond_px(px: tuple[int, int]) -> int:
         return px[0] * px[1] - sides_px[1] ** 2
 
+    def waiting_bytes(px: tuple[int, int]) -> float:
+        """Return what the rest of the sample takes on the device while one tile of it runs."""
+        return cost.batch_bytes * max(0, window_px[0] * window_px[1] - px[0] * px[1]) / sides_px[1] ** 2
+
     return list_cuts(
         window_px,
         facts.halo,
         train_cores(max(window_px), core_px, facts.halo.stride_px),
-        peak_of=lambda px: int(peaks[1] + bytes_per_px * beyond_px(px)),
+        peak_of=lambda px: int(peaks[1] + bytes_per_px * beyond_px(px) + waiting_bytes(px)),
         seconds_of=lambda px, num: (
             num
             * together(
@@ -115,11 +120,15 @@ def _work(job: Job, planned: Planned) -> Work:
     return Work(
         num_steps=num_epochs * max(1, per_epoch // section.batch),
         num_epochs=num_epochs,
+        epoch_samples=per_epoch,
+        batch=section.batch,
         validated_px=held["val"] or held["train"],
         predicted_px=held["test"],
         bytes_per_px=1 + job.predict.confidence + num_classes,
         num_workers=section.workers,
-        batch_bytes=section.batch * num_px_of(section.tile_px) * (4 * len(planned.bands) + 2),
+        batch_bytes=share_of(section.batch, planned.where.num_gpus)
+        * num_px_of(section.tile_px)
+        * (4 * len(planned.bands) + 2),
     )
 
 

@@ -15,6 +15,7 @@ from outsize.runs import RunFolder
 from outsize.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
+    from outsize.commands.planning import Situation
     from outsize.commands.preparing import Planned
     from outsize.plan.request import Course
     from outsize.plan.tilings import Cut
@@ -44,11 +45,18 @@ def plan(
     if gpu is None and num_gpus != 1:
         need = "--gpu with it: the name of a machine"
         raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
+    if gpu is not None and device_name != "auto":
+        found, need = (
+            f"--gpu {gpu} --device {device_name}",
+            "one machine: a named one, or a device that is here",
+        )
+        raise JobError(explain("a plan is for one machine", found, need, "leave out one of them"))
     beyond = None if gpu is None else find_machine(gpu).beyond_host(num_gpus)
     if gpu is not None:
         where = situation_named(gpu, num_gpus, job.train.precision)
     else:
         where = situation_here(pick_device(device_name), job.train.precision)
+    _say_where(job, where, reporter)
     with naming(job_path):
         if num_gpus > 1:
             _say_shares(job, num_gpus, beyond, reporter)
@@ -65,6 +73,22 @@ def plan(
     else:
         planned.record(run)
         reporter.say("written", f"written: {run.facts}, {run.plan}")
+
+
+def _say_where(job: Job, where: Situation, reporter: Reporter) -> None:
+    """Say what the plan is for, and what of the job has no meaning there."""
+    lines = [f"for {where.text}"]
+    if where.kind == "cpu" and job.limits.gpu_memory is not None:
+        lines.append(
+            "  limits.gpu_memory counts for nothing on a CPU, whose limit is limits.host_memory; --gpu names a GPU"
+        )
+    if where.lacks_bf16:
+        lines.append(
+            "  warning: it has no units for bfloat16: steps take longer than predicted, and longer than float32's"
+        )
+    reporter.say(
+        "machine", "\n".join(lines), machine=where.machine.name, num_gpus=where.num_gpus, bf16=where.bf16
+    )
 
 
 def _say_shares(job: Job, num_gpus: int, beyond: str | None, reporter: Reporter) -> None:

@@ -55,6 +55,18 @@ class Situation:
         return self.rates.tf32_flops_per_s is not None
 
     @property
+    def lacks_bf16(self) -> bool:
+        """Whether bfloat16 is asked of a GPU that has no units for it: its kernels are float32's at best."""
+        return self.bf16 and self.kind == "cuda" and self.rates.bf16_flops_per_s is None
+
+    @property
+    def text(self) -> str:
+        """Say which machine it is, and how it multiplies."""
+        precision = "bfloat16" if self.bf16 else "TF32" if self.tf32 else "float32"
+        several = "" if self.num_gpus == 1 else f"{self.num_gpus} x "
+        return f"{several}{self.machine.name}, {precision}"
+
+    @property
     def clock(self) -> Clock:
         """What tells the times of a training step there."""
         clock = Clock(self.rates, tf32=self.tf32, overlaps=self.kind == "cuda")

@@ -187,7 +187,7 @@ def choose_train(known: Facts, limits: LimitsSection, task: Task, *, for_more: s
         for_more = f"limits.{known.machine.limit_key} = {limit_for(least.peak_bytes, usable)}"
     raise PlanError(
         explain(
-            f"training {task.batch} windows of {format_size(task.side_px)} does not fit",
+            f"training {format_count(task.batch, 'window')} of {format_size(task.side_px)} does not fit",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by what is exact ({least.name})",
             f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the limit)",

@@ -96,6 +96,10 @@ class StepCost:
             sources = {self.by_index[source].role for source in maker.inputs}
             if maker.kind == "_to_copy" and sources == {"weight"}:
                 found[each] = self.turn
+        for (
+            storage
+        ) in self.facts.storages:  # of a block that runs again on the way back, or nobody's in forward
+            found.setdefault(storage.index, storage.dies)
         return found
 
     @cached_property

@@ -29,11 +29,13 @@ class Work:
 
     num_steps: int
     num_epochs: int
+    epoch_samples: int  # that cover what is learnt from once, or as many as the job asks for
+    batch: int
     validated_px: int  # in one epoch
     predicted_px: int
     bytes_per_px: int  # that a prediction leaves: classes, confidence, probabilities
     num_workers: int
-    batch_bytes: int  # as it comes from the workers, each of which makes two ahead
+    batch_bytes: int  # of one GPU, as it comes from its workers, each of which makes two ahead
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class Course:
     num_epochs: int
     total_s: float | None  # of all steps and validations
     max_s: float | None = None  # by when the job ends it
+    taken_samples: int = 0  # in an epoch, of which all steps have a whole batch
+    wanted_samples: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -118,6 +122,8 @@ class Course:
     def text(self) -> str:
         """Say it for a person."""
         steps = f"{format_count(self.num_steps, 'step')} in {format_count(self.num_epochs, 'epoch')}"
+        if self.taken_samples != self.wanted_samples:
+            steps += f" of {self.taken_samples:,} samples (whole batches, where {self.wanted_samples:,} are wanted)"
         if self.total_s is None:
             return f"{steps}: time not known"
         about = f"{steps}: about {_rough(self.total_s)} with validations"
@@ -129,7 +135,14 @@ class Course:
 def course_of(train: Plan, facts: Facts, work: Work, max_minutes: float | None = None) -> Course:
     """Return how long a training takes with its validations, as predicted and with nothing to spare."""
     max_s = None if max_minutes is None else 60 * max_minutes
-    return Course(work.num_steps, work.num_epochs, _training_s(train, facts, work), max_s)
+    return Course(
+        work.num_steps,
+        work.num_epochs,
+        _training_s(train, facts, work),
+        max_s,
+        taken_samples=work.batch * work.num_steps // work.num_epochs,
+        wanted_samples=work.epoch_samples,
+    )
 
 
 def make_request(
@@ -138,11 +151,13 @@ def make_request(
     """Add up memory, disk and time of a training with its validations, and of the predictions after it."""
     device_bytes = max(_device_bytes(plan, usable) for plan in (train, predict))
     num_trainings = max(1, num_gpus)
-    worker_bytes = _WORKER_BYTES + 2 * work.batch_bytes
+    # a CPU's samples are prepared by threads of the one process, which keep no pictures
+    num_beside = work.num_workers if num_gpus else 0
+    ahead_bytes = 2 * work.batch_bytes * work.num_workers
     host = HostMemory(
-        num_processes=num_trainings * (1 + work.num_workers),
-        processes_bytes=num_trainings * (_PROCESS_BYTES + worker_bytes * work.num_workers),
-        pictures_bytes=_PICTURES_BYTES,
+        num_processes=num_trainings * (1 + num_beside),
+        processes_bytes=num_trainings * (_PROCESS_BYTES + _WORKER_BYTES * num_beside + ahead_bytes),
+        pictures_bytes=_PICTURES_BYTES if num_gpus else 0,
         kept_bytes=num_trainings * train.hosted_bytes,
         steps_bytes=0 if num_gpus else math.ceil(device_bytes),
     )

@@ -106,7 +106,9 @@ def why_predicted_so(cut: Cut, cuts: Sequence[Cut], largest_px: float) -> list[s
             f"{saved:.0%} of the pixels, and reading, computing and writing overlap less, for the first one comes late"
         )
     if not larger:
-        found.append("it is the largest tile that fits: redundancy, (window / core) squared, falls with it")
+        found.append(
+            "it is the largest tile that fits: redundancy, about (window / core) squared, falls with it"
+        )
     return found
 
 
@@ -121,7 +123,9 @@ def why_trained_so(cut: Cut, cuts: Sequence[Cut], planned_bytes: int) -> list[st
             "larger tiles are slower with what else the plan does, or do not fit with it: see what was rejected"
         )
     else:
-        found.append("redundancy, (window / core) squared, falls with the tile: larger ones were tried first")
+        found.append(
+            "redundancy, about (window / core) squared, falls as tiles grow: larger ones were tried first"
+        )
     return found
 
 

@@ -25,6 +25,11 @@ from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
 
 _NUM_TRIED = 6  # budgets on the way to the least that something does
+_TIGHTER = (
+    0.98,
+    0.95,
+    0.9,
+)  # of a budget: what is searched for where a search for all of it misses it by a little
 
 
 def plain(task: Task) -> Way:
@@ -165,16 +170,16 @@ def _mix(
     quick: bool = False,
 ) -> Mix:
     room_bytes = budget_bytes - part.waiting_bytes(task, cost)
-    return mix(
-        cost,
-        recipes,
-        task.op_s,
-        task.link,
-        room_bytes,
-        room=Room(task.host_bytes, SURE * task.held_bytes),
-        # also if it is one of many ways to cut the step: all of them are looked at
-        quick=quick or part.num_runs > 1,
+    search = partial(
+        mix, cost, recipes, task.op_s, task.link, room=Room(task.host_bytes, SURE * task.held_bytes)
     )
+    # quickly also if it is one of many ways to cut the step: all of them are looked at
+    quick = quick or part.num_runs > 1
+    found = search(room_bytes, quick=quick)
+    if quick or found.peak_bytes <= room_bytes:
+        return found
+    tighter = (search(share * room_bytes, quick=True) for share in _TIGHTER)
+    return next((each for each in tighter if each.peak_bytes <= room_bytes), found)
 
 
 def _confirmed(

@@ -195,6 +195,8 @@ class Packing:
                 return None
             value = Value(tensor, version, recipe)
             value.settled = True
+        elif self._versions.get(key) == _REFUSED:
+            return None  # saved before, and changed since behind autograd's back: nobody's recipe is for that
         elif type(value) is Kept or value.recipe is None or value.depth > _DEEPEST_OPS or not value.settle():
             return None
         assert type(value) is Value

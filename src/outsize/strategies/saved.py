@@ -47,8 +47,8 @@ class SavedTensors:
     The first forward is watched, operation by operation. Where autograd's own graph tells the same about all tensors
     that are made again, the next ones are not: what the graph tells is true of each step by itself, and what it does
     not tell in a step is kept in that step, and the next one is watched again. Changes that pass autograd by (`.data`,
-    numpy, in place under no_grad) are seen by the watch alone: a model that begins to make such changes in the middle
-    of a training is found out only when it is watched again, as it is now and then.
+    in place under no_grad) are seen by the watch alone: a model that begins to make such changes in the middle of a
+    training is found out only when it is watched again, as it is now and then. Those through numpy's eyes nobody sees.
     """
 
     def __init__(
