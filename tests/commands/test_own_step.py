@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import outsize
-from outsize.commands.own_step import facts_of, own_step
+from outsize.commands.own_step import facts_of, own_step, peak_as_planned
 from outsize.errors import ModelError, PlanError
 from outsize.plan.cost import StepCost
 
@@ -53,7 +55,7 @@ class _OfDict(_Two):
 )
 def test_inputs_are_spread_over_forward(model: nn.Module, example: Any) -> None:
     fit = outsize.within(model, example, "1GiB")
-    assert fit.recorded == f"the example is a {type(example).__name__} and no tensor"
+    assert fit.recorded is None
     assert fit.plan.peak_bytes > IMAGES.nbytes
 
 
@@ -132,7 +134,7 @@ def test_a_real_step_that_does_not_fit_is_told_with_its_reason() -> None:
             raise torch.OutOfMemoryError(f"no room for {one.shape} and {other.shape}")
 
     with pytest.raises(
-        PlanError, match=r"does not fit .*: found OutOfMemoryError: no room .*, for the example is a tup"
+        PlanError, match=r"does not fit .*: found OutOfMemoryError: no room .*, for a step cannot be followed"
     ):
         outsize.within(Full(), (IMAGES, IMAGES), "1GiB")
 
@@ -211,3 +213,108 @@ def test_autocast_around_the_call_is_planned_for(example: Any) -> None:
         assert outsize.within(_net(), example, "1GiB").plan.peak_bytes == half.peak_bytes
     with torch.autocast("cpu", enabled=False):
         assert outsize.within(_net(), example, "1GiB").plan.peak_bytes == plain.peak_bytes
+
+
+def test_batches_are_followed_in_the_layout_they_have() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4 * 16 * 16, 2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            found: Tensor = self.last(self.first(images).view(len(images), -1))  # of channels last: refused
+            return found
+
+    assert outsize.within(Flat(), IMAGES, "1GiB").recorded is None
+
+
+def test_a_tensor_that_is_no_buffer_is_no_obstacle() -> None:
+    class Holds(_Two):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.tensor(2.0)
+
+        def forward(self, one: Tensor, other: Tensor) -> Tensor:
+            return super().forward(one, other) * self.scale.item()
+
+    fit = outsize.within(Holds(), (IMAGES, IMAGES), "1GiB")
+    assert fit.recorded is not None
+    assert fit.plan.peak_bytes > IMAGES.nbytes
+
+
+def _loss_that_keeps_much(model: nn.Module, images: Tensor) -> Tensor:
+    scores = model(images)
+    shares = scores.sigmoid()
+    return ((shares * (1 - shares)).square() * F.softplus(-scores)).mean()
+
+
+@pytest.mark.parametrize("fussy", [False, True], ids=["followed", "recorded"])
+def test_what_a_loss_keeps_is_not_the_plans_to_make_again(fussy: bool) -> None:
+    def loss(model: nn.Module, images: Tensor) -> Tensor:
+        return _loss_that_keeps_much(model, images) * (1.0 if not fussy or images.mean().item() > -9 else 2.0)
+
+    step = own_step(_net(), IMAGES, loss, None, None)
+    facts, reason = facts_of(step)
+    assert (reason is not None) == fussy
+    last = max(op.index for op in facts.ops if op.module == "3")
+    assert max(each.packed for each in facts.saved) <= last
+    assert not {"(loss)"} & {each.key[0] for each in facts.saved}
+    assert any(op.module == "(loss)" for op in facts.ops)
+
+
+class _Shared(nn.Module):
+    """Calls one block three times and names what it gets, so that forward holds it for long."""
+
+    def __init__(self, *, fussy: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fussy, self.first = fussy, nn.Conv2d(3, 8, 3, padding=1)
+        self.block = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+
+    def forward(self, images: Tensor) -> Tensor:
+        one = self.first(images)
+        two = self.block(one)
+        three = self.block(two)
+        four = self.block(three)
+        if self.fussy and float(four.detach().mean()) > 1e9:
+            four = -four
+        return one + two + three + four
+
+
+@pytest.mark.parametrize("share", [0.9, 0.8, 0.75])
+def test_a_recorded_step_takes_what_its_plan_says(share: float) -> None:
+    images = torch.randn(2, 3, 64, 64)
+    plain = outsize.within(_Shared(fussy=True), images, "1GiB", optimizer=None)
+    budget = int(share * plain.plan.peak_bytes / 0.7)
+    model = _Shared(fussy=True)
+    fit = outsize.within(model, images, budget, optimizer=None)
+    assert fit.recorded is not None
+    assert fit.plan.recompute is not None
+    assert fit.plan.peak_bytes <= 0.7 * budget
+    seen = peak_as_planned(own_step(model, images, None, None, None), fit.plan)
+    assert seen == fit.plan.peak_bytes
+
+
+def test_a_recorded_step_that_takes_too_much_is_refused_with_what_was_seen() -> None:
+    images = torch.randn(2, 3, 64, 64)
+    plain = outsize.within(_Shared(fussy=True), images, "1GiB", optimizer=None).plan.peak_bytes
+    budget = int(0.65 * plain / 0.7)
+    with pytest.raises(PlanError, match="a step does not fit the budget") as refused:
+        outsize.within(_Shared(fussy=True), images, budget, optimizer=None)
+    least, most = re.findall(r"at (?:least|most) ([\d.]+) MiB", str(refused.value))
+    assert float(least) > float(most)
+
+
+def test_frozen_parts_are_no_part_of_recipes() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(_block(3), _block(16), _block(16), nn.Conv2d(16, 4, 1))
+    model[0].requires_grad_(False)
+    images = torch.randn(2, 3, 64, 64)
+    plain = outsize.within(model, images, "1GiB", optimizer=None).plan.peak_bytes
+    fit = outsize.within(model, images, int(0.8 * plain / 0.7), optimizer=None)
+    assert fit.recorded is None
+    assert peak_as_planned(own_step(model, images, None, None, None), fit.plan) == fit.plan.peak_bytes
+
+
+def _block(num_bands: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(num_bands, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())

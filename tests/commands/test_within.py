@@ -132,7 +132,7 @@ def test_what_a_reentrant_checkpoint_keeps_is_its_own(share: float) -> None:
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
 
 
-def test_an_example_of_several_tensors_is_recorded() -> None:
+def test_an_example_of_several_tensors_is_followed_on_shapes() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -141,9 +141,10 @@ def test_an_example_of_several_tensors_is_recorded() -> None:
         def forward(self, one: Tensor, other: Tensor) -> dict[str, Any]:
             return {"sum": self.inner(one + other), "none": None}
 
-    fit = outsize.within(Two(), (IMAGES, IMAGES), "1GiB")
-    assert fit.recorded == "the example is a tuple and no tensor"
-    assert fit.plan.peak_bytes > 0
+    for example in ((IMAGES, IMAGES), [IMAGES, IMAGES], {"one": IMAGES, "other": IMAGES}):
+        fit = outsize.within(Two(), example, "1GiB")
+        assert fit.recorded is None
+        assert fit.plan.peak_bytes > 0
 
 
 def test_budgets_that_cannot_be_are_refused() -> None:

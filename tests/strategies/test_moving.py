@@ -55,7 +55,7 @@ def _loss(model: nn.Module, images: Tensor, blocks: tuple[str, ...] = ()) -> Ten
 
 
 def _mixed(model: nn.Module, share: float, *, recompute: bool, blocks: tuple[str, ...] = ()) -> Mix:
-    facts = trace_step(model, SHAPE, loss=partial(_loss, blocks=blocks), device="cpu", channels_last=False)
+    facts = trace_step(model, torch.empty(SHAPE), loss=partial(_loss, blocks=blocks), device="cpu")
     cost = StepCost(facts)
     lasting_bytes = sum(each.size_bytes for each in facts.storages if each.born < 0)
     budget_bytes = lasting_bytes + share * (cost.peak_bytes() - lasting_bytes)
@@ -118,7 +118,7 @@ def test_the_step_holds_what_was_predicted(recompute: bool) -> None:
 
 def test_memory_that_is_given_back_in_backward_is_counted_there() -> None:
     model = _unet()
-    cost = StepCost(trace_step(model, SHAPE, loss=_loss, device="cpu", channels_last=False))
+    cost = StepCost(trace_step(model, torch.empty(SHAPE), loss=_loss, device="cpu"))
     first = {saved.storage for saved in cost.facts.saved[:12]}
     forward_s = sum(map(op_s, cost.facts.ops[: cost.turn]))
     size_bytes = sum(cost.by_index[each].size_bytes for each in first)
@@ -155,7 +155,7 @@ def test_convolutions_that_run_again_give_the_same_bits_and_the_predicted_peak(
     link: Link | None, bf16: bool, share: float
 ) -> None:
     model = _unet()
-    facts = trace_step(model, SHAPE, loss=_loss, device="cpu", channels_last=False, bf16=bf16)
+    facts = trace_step(model, torch.empty(SHAPE), loss=_loss, device="cpu", bf16=bf16)
     cost = StepCost(facts)
     lasting_bytes = sum(each.size_bytes for each in facts.storages if each.born < 0)
     budget_bytes = lasting_bytes + share * (cost.peak_bytes() - lasting_bytes)
@@ -245,7 +245,7 @@ def test_everything_moves_where_the_plan_says_so(net: str, ahead_bytes: int) -> 
     counted = meter.read()
     assert counted is not None
     assert counted.num_full == counted.num_unmet == counted.num_changed == 0
-    facts = trace_step(plain, SHAPE, loss=_loss, device="cpu", channels_last=False)
+    facts = trace_step(plain, torch.empty(SHAPE), loss=_loss, device="cpu")
     saved_bytes = sum(facts.storages[index].size_bytes for index in {each.storage for each in facts.saved})
     assert counted.out_bytes / 3 == pytest.approx(saved_bytes, rel=0.1)  # small ones are rounded
     assert counted.late_share == 1 if ahead_bytes == 0 else counted.late_share < 0.5
@@ -362,7 +362,7 @@ def test_a_tensor_changed_after_it_was_saved_is_an_error() -> None:
             return out
 
     model = Careless().train()
-    facts = trace_step(_unet(), SHAPE, loss=_loss, device="cpu", channels_last=False)
+    facts = trace_step(_unet(), torch.empty(SHAPE), loss=_loss, device="cpu")
     assert facts.saved
     swap = Swap((replace(_any_move(), key=("last", 0, 0), size_bytes=64 * 1024),), 1 << 20)
     step = compose(model, terms, replace(PLAIN, swap=swap), bf16=False)

@@ -149,7 +149,7 @@ def test_saved_tensors_have_the_same_names_wherever_the_weights_are() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(_ByHand(), nn.ReLU(), nn.Conv2d(3, 3, 1)).train()
     facts = trace_step(
-        model, (2, 3, 32, 32), loss=lambda net, images: net(images).sum(), device="cpu", channels_last=False
+        model, torch.empty(2, 3, 32, 32), loss=lambda net, images: net(images).sum(), device="cpu"
     )
     swap = _moving_all(facts)
     assert ("0", 0, 1) in {each.key for each in swap.moved}  # the input comes before it, and no weight
@@ -175,7 +175,11 @@ def test_convolutions_do_not_run_again_when_their_weights_are_on_the_host() -> N
     weights = weights_of(model)
     for bf16 in (False, True):
         facts = trace_step(
-            model, (2, 3, 32, 32), loss=lambda net, images: net(images).float().sum(), bf16=bf16, device="cpu"
+            model,
+            torch.empty(2, 3, 32, 32),
+            loss=lambda net, images: net(images).float().sum(),
+            bf16=bf16,
+            device="cpu",
         )
         hosted = offloaded(facts, weights, Link(1e9, 1e9)).facts
         dear, left = (find_recipes(StepCost(each), lambda _: 1.0) for each in (facts, hosted))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,14 +19,17 @@ from torch.utils._pytree import tree_leaves
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
 from outsize.measure.record import record
 from outsize.measure.step import state_bytes, trace_step
+from outsize.plan.cost import StepCost
+from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
 from outsize.strategies.before import Before
 from outsize.strategies.blocks import checkpointed
-from outsize.strategies.within import Shapes, shapes_of
+from outsize.strategies.within import Shapes, Within, shapes_of
 
 Loss = Callable[[nn.Module, Any], Tensor]
 MakeOptimizer = Callable[[Any], Optimizer]
 
+_OUTSIDE = "(loss)"  # no module has such a name
 # what models, losses and optimizers raise that are given something else than they take
 _MISTAKES = (
     ArithmeticError,
@@ -129,37 +133,60 @@ def _checked(optimizer: MakeOptimizer) -> MakeOptimizer:
 
 def facts_of(step: OwnStep) -> tuple[StepFacts, str | None]:
     """Follow a step on shapes, or run it: return what it does, and why it was run."""
-    if isinstance(step.example, Tensor):
-        try:
-            return traced(step), None
-        except TraceError as error:
-            reason = _why(error)
-    else:
-        reason = f"the example is a {type(step.example).__name__} and no tensor"
-    kept_bytes = 0 if step.optimizer is None else _state_bytes(step.model, step.optimizer)
-    facts = _recorded(step, reason)
+    try:
+        return traced(step), None
+    except TraceError as error:
+        reason = _why(error)
+    return _with_state(step, _recorded(step, reason)), reason
+
+
+def peak_as_planned(step: OwnStep, plan: Plan) -> int:
+    """Run a step on the example as a plan says, and return what it takes at its peak.
+
+    Of a step that was run with everything kept, nobody saw when forward lets go of its tensors.
+    """
+    facts = _recorded(step, "it is to be seen what it takes as planned", Within(step.model, plan, None))
+    return StepCost(_with_state(step, facts)).peak_bytes()
+
+
+def _with_state(step: OwnStep, facts: StepFacts) -> StepFacts:
+    """Return the facts of a step that was run, with what the optimizer keeps between steps."""
     if step.optimizer is None:
-        return facts, reason
+        return facts
+    kept_bytes = _state_bytes(step.model, step.optimizer)
     kept = Storage(len(facts.storages), kept_bytes, -1, len(facts.ops), "optimizer")
-    return replace(facts, storages=(*facts.storages, kept)), reason
+    return replace(facts, storages=(*facts.storages, kept))
 
 
 def traced(step: OwnStep, blocks: tuple[str, ...] = ()) -> StepFacts:
     """Follow a step on shapes; the blocks are run again on the way back."""
 
-    def value(model: nn.Module, batch: Tensor) -> Tensor:
+    def value(model: nn.Module, batch: Any) -> Tensor:
         with checkpointed(model, blocks):
             return step.value(model, batch)
 
     device: Literal["cuda", "cpu"] = "cuda" if step.device.type == "cuda" else "cpu"
     bf16 = step.autocast is not None  # float16 takes the same memory
-    return trace_step(
-        step.model, step.example, loss=value, optimizer=step.optimizer, bf16=bf16, device=device
+    facts = trace_step(
+        step.model,
+        step.example,
+        loss=value,
+        optimizer=step.optimizer,
+        bf16=bf16,
+        device=device,
+        outside=_OUTSIDE,
     )
+    return _of_the_model(facts)
 
 
-def _recorded(step: OwnStep, reason: str) -> StepFacts:
-    """Run a step on the example, with everything kept, and leave the model as it was."""
+def _of_the_model(facts: StepFacts) -> StepFacts:
+    """Return facts that tell of saved tensors of the model's own: what a loss keeps, nobody but the loss lets go of."""
+    others = {each.storage for each in facts.saved if each.key[0] == _OUTSIDE}
+    return replace(facts, saved=tuple(each for each in facts.saved if each.storage not in others))
+
+
+def _recorded(step: OwnStep, reason: str, around: Within | None = None) -> StepFacts:
+    """Run a step on the example, with everything kept or inside of a block, and leave the model as it was."""
 
     def run() -> None:
         with torch.autocast(step.device.type, step.autocast, enabled=step.autocast is not None):
@@ -168,8 +195,9 @@ def _recorded(step: OwnStep, reason: str) -> StepFacts:
 
     given = [leaf for leaf in tree_leaves(step.example) if isinstance(leaf, Tensor)]
     try:
-        with _left_as_it_was(step.model):
-            return record(run, step.model, given=given)
+        with _left_as_it_was(step.model), warnings.catch_warnings(), around or nullcontext():
+            warnings.simplefilter("ignore")  # which come again when the caller's own steps run
+            return _of_the_model(record(run, step.model, given=given, outside=_OUTSIDE))
     except torch.OutOfMemoryError as error:
         problem = "a real step on the example does not fit with everything kept"
         needed = f"room for it, for {reason}"

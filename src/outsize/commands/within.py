@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from pydantic import BaseModel, ValidationError
 from torch import nn
 
-from outsize.commands.own_step import Loss, MakeOptimizer, facts_of, own_step, traced
+from outsize.commands.own_step import (
+    Loss,
+    MakeOptimizer,
+    OwnStep,
+    facts_of,
+    own_step,
+    peak_as_planned,
+    traced,
+)
 from outsize.errors import JobError, PlanError, explain
 from outsize.job.fields import Bytes
 from outsize.job.mistakes import mistake
@@ -22,8 +34,11 @@ from outsize.plan.ladder import choose_recompute
 from outsize.plan.plan import Plan
 from outsize.plan.timeline import Link
 from outsize.plan.times import Clock
+from outsize.plan.way import Way
 from outsize.strategies.within import Within
 from outsize.units import format_bytes
+
+_NUM_TRIED = 4  # plans of a recorded step that are run
 
 
 def within(
@@ -48,7 +63,7 @@ def within(
     what the device has free. `loss(model, example)` is what backward begins at, by default the sum of all outputs.
     `optimizer` makes one of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether
     steps run under autocast, by default whether this call does. A module that cannot be followed on shapes alone runs
-    one real step on the example, with everything kept; `fit.recorded` then says why.
+    a real step on the example, with everything kept, and then as planned; `fit.recorded` says why.
     """
     step = own_step(model, example, loss, optimizer, bf16)
     machine, on_gpu = look_at_machine(step.device), step.device.type == "cuda"
@@ -57,15 +72,18 @@ def within(
     clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=on_gpu)
     with torch.autocast(step.device.type, enabled=False):  # one that is around this; the step has its own
         facts, recorded = facts_of(step)
-        found = choose_recompute(
+        choose = partial(
+            choose_recompute,
             facts,
             limit_bytes=limit_bytes,
-            budget_bytes=usable * limit_bytes,
             blocks_of=(lambda paths: traced(step, paths)) if recorded is None else None,
             link=Link.of(rates) if on_gpu else None,  # on a CPU all memory is the host's
             host_bytes=host_room_bytes(),
             **clock.settings(),
         )
+        found = choose(budget_bytes=usable * limit_bytes)
+        if recorded is not None:
+            found = _as_it_runs(step, found, choose, usable * limit_bytes)
     if isinstance(found, Plan):
         return Within(model, found, recorded, tuple(step.calls))
     least = min(found, key=lambda way: way.peak_bytes)
@@ -78,6 +96,32 @@ def within(
             f"raise the budget to {limit_for(least.peak_bytes, usable)}, or take a smaller batch",
         )
     )
+
+
+def _as_it_runs(
+    step: OwnStep, found: Plan | list[Way], choose: Callable[..., Plan | list[Way]], budget_bytes: float
+) -> Plan | list[Way]:
+    """Return the plan of a step that was recorded with the peak that it is seen to have, or a tighter one that fits.
+
+    Where none does, all ways are returned, none of which takes less than what was seen.
+    """
+    aimed_bytes, least_bytes = budget_bytes, math.inf
+    for _ in range(_NUM_TRIED):
+        if not isinstance(found, Plan):
+            break
+        if found.recompute is None and found.swap is None:
+            return found
+        seen_bytes = peak_as_planned(step, found)
+        if seen_bytes <= budget_bytes:
+            return replace(found, peak_bytes=seen_bytes)
+        least_bytes = min(least_bytes, seen_bytes)
+        aimed_bytes *= found.peak_bytes / seen_bytes
+        found = choose(budget_bytes=aimed_bytes)
+    ways = choose(budget_bytes=0.0) if isinstance(found, Plan) else found
+    assert not isinstance(ways, Plan)
+    if math.isinf(least_bytes):
+        return ways
+    return [replace(way, peak_bytes=int(max(way.peak_bytes, least_bytes))) for way in ways]
 
 
 def _limit_bytes(budget: str | int | None, machine: Machine, room_bytes: int) -> int:

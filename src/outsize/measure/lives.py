@@ -28,8 +28,9 @@ class _Life:
 
 @dataclass
 class Log:
-    """What a step did so far."""
+    """What a step did so far; storages elsewhere than on the device, where it is given, take nothing of its memory."""
 
+    device: torch.device | None = None
     ops: list[StepOp] = field(default_factory=list)
     lives: list[_Life] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
@@ -51,7 +52,8 @@ class Log:
             self.lives[found].role = role
             return found
         storage, index = tensor.untyped_storage(), len(self.lives)
-        self.lives.append(_Life(allocated_bytes(storage.nbytes()), born, role))
+        is_here = self.device is None or tensor.device == self.device
+        self.lives.append(_Life(allocated_bytes(storage.nbytes()) if is_here else 0, born, role))
         self._follow(storage, index, is_twin=False)
         return index
 

@@ -29,13 +29,16 @@ def record(
     given: Iterable[Tensor] = (),
     training: bool = True,
     on_cuda: bool = False,
+    outside: str = "",
 ) -> StepFacts:
     """Watch any callable that runs the model; `given` are tensors that it reads and that are there before.
+
+    What it does outside of the model, as a loss, is named as if a module of the name `outside` did it.
 
     Works on real tensors of any device, too. Data-dependent paths are seen as this one step took them. Shapes that
     stand for tensors on a GPU are copied where its kernels would do that.
     """
-    log = Log()
+    log = Log(next((each.device for each in model.parameters()), None))
     for tensor in (*model.parameters(), *model.buffers()):
         log.know(tensor, "weight", born=-1)
     for parameter in model.parameters():
@@ -46,7 +49,7 @@ def record(
     for tensor in given:
         log.know(tensor, "input", born=-1)
     with ExitStack() as stack:
-        where = stack.enter_context(Where(model))
+        where = stack.enter_context(Where(model, outside))
         stack.enter_context(_gradients_noted(model, log))
         # backward of CUDA tensors would else run in another thread
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -142,6 +145,7 @@ class _Watch(TorchDispatchMode):
                 outputs=tuple(dict.fromkeys(outputs)),
                 flops=flops(kind, args, result),
                 moved_bytes=moved_bytes(kind, read, [*written, *made]),
+                has_gradient=any(tensor.requires_grad for tensor in read),
                 dtype=str((results or written or [torch.empty(0)])[0].dtype).removeprefix("torch."),
                 **(_of_convolution(kind, args, results) if self._on_cuda else {}),
             )

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from outsize.errors import OutsizeError, TraceError, explain
+from outsize.errors import OutsizeError, TraceError, explain, listed
 from outsize.measure.ghost import AnyNumber, as_on_cuda, ghost_of
 from outsize.measure.record import record, state_of
 from outsize.plan.step import StepFacts, allocated_bytes
 
-Loss = Callable[[nn.Module, Tensor], Tensor]
+Loss = Callable[[nn.Module, Any], Tensor]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -30,27 +30,29 @@ def likeliest(output: Any) -> object:
 
 def trace_step(
     model: nn.Module,
-    batch: tuple[int, ...] | Tensor,
+    batch: Any,
     *,
     loss: Loss | None,
     optimizer: MakeOptimizer | None = None,
     bf16: bool = False,
-    channels_last: bool = True,
     device: Literal["cuda", "cpu"] = "cuda",
     around: Callable[[nn.Module], AbstractContextManager[object]] | None = None,
+    outside: str = "",
 ) -> StepFacts:
     """Run a step of training, or without a loss one of prediction, on shapes alone, as `device` would run it.
 
-    `batch` is its shape, or a tensor like it, of any type. The loss gets a twin of the model and a batch; labels it
-    makes itself. Nothing is computed and no memory taken.
-    `around` makes a block of the twin, in which both ways of the step run.
+    `batch` is the shape of pictures, channels last; or a tensor, or anything that holds tensors, for twins of the same
+    types and layouts. The loss gets a twin of the model and a batch; labels that are not there it makes itself.
+    Nothing is computed and no memory taken. `around` makes a block of the twin, in which both ways of the step run;
+    what is done outside of the model is named as if a module of the name `outside` did it.
     A step is one of many: the optimizer's state is there already, gradients are not.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         ghost = ghost_of(model, mode).train(loss is not None)
         with as_on_cuda() if device == "cuda" else nullcontext(), mode:
-            images = _batch(ghost, batch, channels_last=channels_last)
+            images = _batch(ghost, batch)
+            given = [each for each in tree_leaves(images) if isinstance(each, Tensor)]
             made = _optimizer(ghost, optimizer, foreach=device == "cuda") if loss and optimizer else None
 
             def run() -> None:
@@ -60,33 +62,47 @@ def trace_step(
                     _train(ghost, images, loss, made, bf16=bf16)
 
             with around(ghost) if around is not None else nullcontext():
-                training, on_cuda = loss is not None, device == "cuda"
-                return record(run, ghost, optimizer=made, given=(images,), training=training, on_cuda=on_cuda)
+                return record(
+                    run,
+                    ghost,
+                    optimizer=made,
+                    given=given,
+                    training=loss is not None,
+                    on_cuda=device == "cuda",
+                    outside=outside,
+                )
     except OutsizeError as error:  # of the model: it says better what is wrong
         raise TraceError(str(error)) from error
     except Exception as error:  # a model may raise anything; timm and torch assert shapes, say
         if _is_our_mistake(error):
             raise
-        raise TraceError(_why(model, _shape_of(batch), error)) from error
+        raise TraceError(_why(model, batch, error)) from error
 
 
 def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
     """Return what an optimizer keeps for a model, from shapes alone."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
+    ghost = ghost_of(model, mode)
     with mode:
-        made = _optimizer(ghost_of(model, mode), optimizer, foreach=False)
+        made = _optimizer(ghost, optimizer, foreach=False)
         return sum(allocated_bytes(tensor.untyped_storage().nbytes()) for tensor in state_of(made))
 
 
-def _batch(model: nn.Module, like: tuple[int, ...] | Tensor, *, channels_last: bool) -> Tensor:
+def _batch(model: nn.Module, like: Any) -> Any:
+    if not _is_shape(like):
+        return tree_map_only(Tensor, _twin, like)
     own = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
-    images = torch.empty(_shape_of(like), dtype=like.dtype if isinstance(like, Tensor) else own)
-    is_last = channels_last and images.dim() == 4
-    return images.contiguous(memory_format=torch.channels_last) if is_last else images
+    layout = torch.channels_last if len(like) == 4 else torch.contiguous_format
+    return torch.empty(like, dtype=own, memory_format=layout)
 
 
-def _shape_of(like: tuple[int, ...] | Tensor) -> tuple[int, ...]:
-    return tuple(like.shape) if isinstance(like, Tensor) else like
+def _is_shape(like: Any) -> bool:
+    return isinstance(like, tuple) and all(isinstance(each, int) for each in like)
+
+
+def _twin(tensor: Tensor) -> Tensor:
+    twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return twin.requires_grad_(tensor.requires_grad)
 
 
 def _optimizer(model: nn.Module, make: MakeOptimizer, *, foreach: bool) -> Optimizer:
@@ -104,14 +120,14 @@ def _optimizer(model: nn.Module, make: MakeOptimizer, *, foreach: bool) -> Optim
     return optimizer
 
 
-def _predict(model: nn.Module, images: Tensor, *, bf16: bool) -> None:
+def _predict(model: nn.Module, images: Any, *, bf16: bool) -> None:
     with torch.no_grad():
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             output = model(images)
         likeliest(output)
 
 
-def _train(model: nn.Module, images: Tensor, loss: Loss, optimizer: Optimizer | None, *, bf16: bool) -> None:
+def _train(model: nn.Module, images: Any, loss: Loss, optimizer: Optimizer | None, *, bf16: bool) -> None:
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         value = loss(model, images)
     if value.requires_grad:  # a model that is frozen altogether has nothing to go backward for
@@ -128,10 +144,16 @@ def _is_our_mistake(error: Exception) -> bool:
     return isinstance(error, AssertionError) and name.startswith("outsize.")
 
 
-def _why(model: nn.Module, shape: tuple[int, ...], error: Exception) -> str:
+def _why(model: nn.Module, batch: Any, error: Exception) -> str:
+    shapes = (
+        [batch]
+        if _is_shape(batch)
+        else [each.shape for each in tree_leaves(batch) if isinstance(each, Tensor)]
+    )
+    sizes = listed(["x".join(map(str, shape)) for shape in shapes])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return explain(
-        f"a step of {type(model).__name__} cannot be followed for a batch of {'x'.join(map(str, shape))}",
+        f"a step of {type(model).__name__} cannot be followed for a batch of {sizes}",
         f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
         "a model that runs on shapes alone",
         "take data-dependent branches, .item() and .numpy() out of forward, or record a real step",

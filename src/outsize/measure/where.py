@@ -18,7 +18,8 @@ class Where:
     forward than two hooks for each of several hundred modules. Modules of others pass through unseen.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, outside: str = "") -> None:
+        self._outside = (outside, 0)
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._model = model  # an id is good for as long as its object lives
         self._stack: list[tuple[str, int]] = []
@@ -28,8 +29,8 @@ class Where:
 
     @property
     def here(self) -> tuple[str, int]:
-        """The innermost module and its call; ("", 0) outside of all modules."""
-        return self._stack[-1] if self._stack else ("", 0)
+        """The innermost module and its call; outside of all modules the name of that, and 0."""
+        return self._stack[-1] if self._stack else self._outside
 
     def begin_step(self) -> None:
         """Count calls from zero again; modules that run already are at their first."""

@@ -22,6 +22,7 @@ CHEAP = _NORMS | _ACTIVATIONS | _MOVES | _POOLS
 # Operations that are worth it where they make many bytes of few products: the first layer, 1 x 1, transposed 2 x 2.
 # A plan names each that may run again; the rest of them are never replayed, whatever starts from their results.
 DEAR = {"convolution"}
+OF_IMAGES = frozenset({"_to_copy", "constant_pad_nd", "sub", "div", "mul"})  # before they meet a weight
 _MAX_DEPTH = 4  # recipes that are made from recipes
 # what these make is passed on in one pass on a GPU to a sum and a ReLU behind it
 _FUSED = {"native_batch_norm", "cudnn_batch_norm", "fused_norm"}
@@ -168,6 +169,8 @@ def _grown(
     # mean and deviation of a norm, the mask of dropout: small, and needed to make the first result again
     if writers[0].outputs[0] != storage and writers[0].kind not in _POOLS:
         return None
+    if not all(op.has_gradient or op.kind in OF_IMAGES for op in writers):
+        return None  # of a frozen part: to hold what it starts from would cost more than it may free
     is_dear = writers[0].kind in DEAR
     if is_dear and not all(cost.by_index[each].size_bytes for each in writers[0].inputs):
         return None  # its weight is on the host when others than its own block need it

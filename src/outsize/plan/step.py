@@ -37,9 +37,9 @@ class StepOp:
     flops: int
     moved_bytes: int  # of all tensors read and written, each once
     dtype: str  # of the first output: "float32", "bfloat16"
-    biased_bytes: int = (
-        0  # of what a GPU adds a bias to behind a convolution, or of the gradient that it sums for one
-    )
+    has_gradient: bool = True  # that goes back through it; a frozen part of a model has none
+    # of what a GPU adds a bias to behind a convolution, or of the gradient that it sums for one
+    biased_bytes: int = 0
     depth: int = 0  # channels of what a convolution on a GPU reads; 0: not known, or in groups
     workspace_bytes: int = 0  # taken and given back before it ends, where that was seen: no shape tells it
     pace: float = 0.0  # real over modelled time of its kernels, where that was seen; 0: not

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.where import Where
+from outsize.plan.recompute import OF_IMAGES
 from outsize.strategies.draws import dropout_scale
 from outsize.strategies.lineage import is_told_by_itself, known, read
 from outsize.strategies.recipes import Recipe, Source, convolution_settings, fuses
@@ -31,7 +32,6 @@ _NORMS = "native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm
 _DROPOUT = "native_dropout"  # of a GPU; that of a CPU is a product
 _CHEAP = frozenset(" ".join((_ACTIVATIONS, _SUMS_AND_COPIES, _CHANGES_OF_SIZE, _NORMS, _DROPOUT)).split())
 _DEAR = frozenset({"convolution"})  # remembered only where a plan says so
-_OF_IMAGES = frozenset({"_to_copy", "constant_pad_nd", "sub", "div", "mul"})  # before they meet a weight
 _BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm")
 _NUM_OUTPUTS = {"max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2}  # of others the first alone
 
@@ -177,7 +177,7 @@ class Watch(TorchDispatchMode):
         self._now.clear()
 
     def _recipe(self, func: Any, rule: _Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recipe | None:
-        if rule.name not in _OF_IMAGES and not _has_gradient(args):
+        if rule.name not in OF_IMAGES and not _has_gradient(args):
             return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
         if rule.name in _BATCH_NORMS:
             args = _without_statistics(args)
