@@ -151,3 +151,20 @@ def test_a_frozen_encoder_is_freed_as_it_runs() -> None:
 def test_what_the_planner_counts_on_is_known_here() -> None:
     assert CHEAP <= watch._CHEAP
     assert DEAR <= watch._DEAR
+
+
+def test_a_norm_without_weights_in_bfloat16_is_not_made_again_on_a_cpu() -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(8, affine=False)
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), norm, nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+    plain = copy.deepcopy(model)
+    with SavedTensors(model, frozenset({("2", 0, 0), ("3", 0, 0)})) as saved:
+        for _ in range(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                with saved.forward():
+                    loss = model(_IMAGES).float().square().mean()
+                wanted = plain(_IMAGES).float().square().mean()
+            loss.backward()
+            wanted.backward()
+            for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+                assert torch.equal(a.grad, b.grad)

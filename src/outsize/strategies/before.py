@@ -20,7 +20,8 @@ class Before:
 
     def take(self) -> None:
         """Copy it; a few kernels for all buffers together, into memory that stays."""
-        assert all(each.grad is None for each in self._model.parameters()), "gradients would be lost"
+        if any(each.grad is not None for each in self._model.parameters()):
+            raise RuntimeError("a step that begins with gradients cannot be taken back: they would be lost")
         buffers = list(self._model.buffers())
         if [(each.shape, each.dtype, each.device) for each in buffers] != [
             (each.shape, each.dtype, each.device) for each in self._copies

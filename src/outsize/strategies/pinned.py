@@ -17,9 +17,10 @@ from outsize.errors import PlanError, explain
 from outsize.measure.host import free_host_bytes
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.streams import Mark
-from outsize.units import format_bytes
+from outsize.units import format_bytes, format_seconds
 
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
+_PLAIN_BYTES_PER_S = 10e9  # of copies between a GPU and memory that is not locked, as they usually are
 
 
 class Buffer(NamedTuple):
@@ -74,7 +75,7 @@ class PinnedPool:
     def take(self, num_bytes: int) -> Buffer | None:
         """Lend a buffer; None where there is no room, which is told the first time."""
         if self._slab is None:
-            raise RuntimeError("the pool was closed, and nothing can be moved to it")
+            raise RuntimeError(_closed("a tensor to move there"))
         size_bytes = _rounded(num_bytes)
         place = next((i for i, free in enumerate(self._free) if free.end - free.begin >= size_bytes), None)
         if place is None:
@@ -114,7 +115,7 @@ class PinnedPool:
     def memory(self, buffer: Buffer) -> Tensor:
         """Return the bytes of a buffer."""
         if self._slab is None:
-            raise RuntimeError("the pool was closed, and what was moved to it is lost")
+            raise RuntimeError(_closed("a tensor that was moved there before, and is lost"))
         return self._slab[buffer.begin : buffer.begin + buffer.size_bytes]
 
     def close(self) -> None:
@@ -182,10 +183,20 @@ def _unpin(slab: Tensor, pinned: bool) -> None:
             raise RuntimeError(f"page-locked memory was not given back: {runtime.cudaGetErrorString(code)}")
 
 
+def _closed(found: str) -> str:
+    return explain(
+        "the host memory for moved tensors was given back",
+        found,
+        "a step that begins and ends before that",
+        "call backward inside the block in which forward ran",
+    )
+
+
 def _unpinned(size_bytes: int, reason: str) -> str:
+    longer_s = 2 * size_bytes / _PLAIN_BYTES_PER_S
     return explain(
         f"the system does not lock {format_bytes(size_bytes)} of host memory; tensors are moved through plain memory, "
-        "and each copy holds up the GPU",
+        f"and each copy holds up the GPU: expect steps to take about {format_seconds(longer_s)} longer",
         f"'{reason}'",
         "page-locked memory, from which copies run beside compute",
         "free host memory, allow the container to lock it (ulimit -l unlimited), or lower limits.host_memory",

@@ -180,6 +180,8 @@ class Watch(TorchDispatchMode):
         if rule.name not in OF_IMAGES and not _has_gradient(args):
             return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
         if rule.name in _BATCH_NORMS:
+            if _is_told_by_statistics(args):
+                return None
             args = _without_statistics(args)
         sources = [self._sourced(each) for each in args]
         if rule.in_place and (sources[0].value.recipe is None or sources[0].geometry is not None):
@@ -223,6 +225,13 @@ class Watch(TorchDispatchMode):
         return Recipe(
             torch.ops.aten.native_dropout_backward.default, [source, self._sourced(mask), scale], {}
         )
+
+
+def _is_told_by_statistics(args: tuple[Any, ...]) -> bool:
+    """Whether a CPU's norm without weights takes the type it computes in from running statistics."""
+    pictures, weight, mean = args[0], args[1], args[3]
+    is_mixed = weight is None and mean is not None and mean.dtype != pictures.dtype
+    return is_mixed and pictures.device.type == "cpu"
 
 
 def _without_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
