@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 from tests.commands.tiny_jobs import trained
 
-from outsize.commands import train as training
+from outsize.commands import validating
+from outsize.commands.preparing import Prepared
 from outsize.commands.train import train
 from outsize.data.batch import Batch
 from outsize.errors import RunError
@@ -95,12 +97,45 @@ def test_a_training_that_runs_out_of_memory_goes_on(
     assert after["peak_bytes"] < before["peak_bytes"]  # type: ignore[operator]
     assert after["recompute"] is not None
     assert all(torch.equal(tight[name], value) for name, value in plain.items())
-    lines = [
-        json.loads(line) for line in (job_path.parent / "tight" / "metrics.jsonl").read_text().splitlines()
-    ]
+    lines = _lines(job_path.parent / "tight")
     told = [line["warning"] for line in lines if line["kind"] == "plan"]
     assert len(told) == len(fails_at)
     assert told[0].startswith("memory ran out: ")
+
+
+def test_a_validation_that_runs_out_of_memory_goes_on_in_smaller_parts(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("train.epochs=2", "limits.tile_px=64", "limits.host_memory=1GiB")
+    plain, _ = trained(job_path, "plain", *asked)
+    whole, tried = validating.validate, []
+
+    def failing(task: str, prepared: Prepared, model: torch.nn.Module) -> Mapping[str, Any]:
+        plan = prepared.predict_plan
+        assert plan.tiles is not None
+        tried.append((plan.batch, plan.tiles.core_px))
+        if plan.batch > 1 or plan.tiles.core_px > 32:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return whole(task, prepared, model)
+
+    monkeypatch.setattr(validating, "validate", failing)
+    tight, _ = trained(job_path, "tight", *asked)
+    assert all(torch.equal(tight[name], value) for name, value in plain.items())
+    assert tried[-2] == tried[-1]  # of the second epoch at once, for it is known
+    assert tried[-1][1] <= 32 < tried[0][1]
+    assert len(set(tried)) == len(tried) - 1
+    lines = [_lines(job_path.parent / name) for name in ("plain", "tight")]
+    scores = [[line["mean_iou"] for line in each if line["kind"] == "epoch"] for each in lines]
+    assert scores[0] == scores[1]
+    told = [line["warning"] for line in lines[1] if line["kind"] == "plan"]
+    assert len(told) == len(tried) - 2
+    assert all(text.startswith("memory ran out in validation (OutOfMemoryError: CUDA out") for text in told)
+    kept = json.loads((job_path.parent / "tight" / "plan.json").read_text())["predict"]
+    assert (kept["batch"], kept["tiles"]["core_px"]) == tried[-1]
+
+
+def _lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_memory_that_runs_out_between_steps_is_one_line(
@@ -109,6 +144,6 @@ def test_memory_that_runs_out_between_steps_is_one_line(
     def short(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr(training, "validate", short)
+    monkeypatch.setattr(validating, "validate", short)
     with pytest.raises(RunError, match="memory ran out between two steps: found CUDA out of memory, needed"):
         trained(job_path, "short")

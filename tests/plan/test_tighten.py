@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outsize.errors import PlanError
-from outsize.plan.plan import Plan
-from outsize.plan.tighten import tighter
+from outsize.plan.plan import Plan, Tiling
+from outsize.plan.tighten import smaller, tighter
 from outsize.plan.way import Way
 
 MIB = 2**20
@@ -46,3 +46,15 @@ def test_where_nothing_is_left_the_least_that_would_do_is_told() -> None:
         tighter(lambda _: ways, BEFORE, wanted_bytes=2000 * MIB, available_bytes=200 * MIB)
     assert "1.2 GiB for recompute" in str(error.value)  # twice what is predicted, and a little more
     assert "200.0 MiB available" in str(error.value)
+
+
+def test_a_prediction_takes_fewer_tiles_and_then_smaller_ones() -> None:
+    plan = Plan("predict", 3, 1, 1, True, ("first",), tiles=Tiling(80, (16, 16), (16, 16), 16))
+    found = []
+    while plan is not None:
+        assert plan.tiles is not None
+        found.append((plan.batch, plan.tiles.core_px))
+        plan = smaller(plan, cuts=True)
+    assert found == [(3, 80), (1, 80), (1, 32), (1, 16)]
+    one = Plan("predict", 1, 1, 1, True, (), tiles=Tiling(80, (16, 16), (16, 16), 16))
+    assert smaller(one, cuts=False) is None

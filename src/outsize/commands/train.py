@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
 from outsize.commands.resuming import begin, is_finished, plan_to_go_on_with, resumes, say_finished
 from outsize.commands.taken import memory_taken
-from outsize.commands.validating import log_and_say, validate
+from outsize.commands.validating import log_and_say, validate_with_less
 from outsize.errors import RunError, explain
 from outsize.job import Job, load_job
 from outsize.plan.plan import Plan
@@ -114,16 +114,17 @@ def _fit(
     log = TrainingLog(run.metrics, run.events, from_step=done)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
     tell = partial(_tell, log=log, reporter=reporter)
-    meter, recordings, plan_now = Meter(), Recordings(), prepared.train_plan
+    meter, recordings = Meter(), Recordings()
     composed = partial(compose, prepared.model, loss_terms, bf16=prepared.where.bf16)
     make_step = partial(composed, tell=tell, meter=meter, recordings=recordings)
 
     def changed(plan: Plan, why: str) -> None:
-        nonlocal plan_now
-        plan_now = plan
+        nonlocal prepared
+        of_steps = plan.purpose == "train"
+        prepared = replace(prepared, train_plan=plan) if of_steps else replace(prepared, predict_plan=plan)
         recordings.let_go()
         tell(why)
-        replace(prepared, train_plan=plan).record(run)  # a resumed training goes on with it
+        prepared.record(run)  # a resumed training goes on with it
 
     tighten = tightening(job, prepared, make_step, changed)
     step = recovering(make_step(prepared.train_plan), prepared.model, tighten, recordings.let_go)
@@ -131,14 +132,14 @@ def _fit(
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
     seen = Seen([each.name for each in prepared.card.classes])
     feed = open_feed(job, prepared, batch_maker(job, prepared, lessons, recipe), seen, recipe, reporter)
-    taken = memory_taken(prepared.device, lambda: plan_now, reporter)
+    taken = memory_taken(prepared.device, lambda: prepared.train_plan, reporter)
     with closing(feed), reporter.bar("train", recipe.num_epochs * recipe.steps_per_epoch, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
             batches=feed.batches,
             validate=lambda model: {
                 **taken(),  # before a validation, which takes memory of its own
-                **_validated(job, prepared, model, plan_now, recordings),
+                **_validated(job, prepared, model, recordings, changed),
                 "mix": seen.as_dict(),
                 **what_moved(meter, reporter),
             },
@@ -156,12 +157,16 @@ def _fit(
 
 
 def _validated(
-    job: Job, prepared: Prepared, model: nn.Module, plan: Plan, recordings: Recordings
+    job: Job,
+    prepared: Prepared,
+    model: nn.Module,
+    recordings: Recordings,
+    changed: Callable[[Plan, str], None],
 ) -> Mapping[str, Any]:
     """Score the model; what a recorded step keeps is let go first where memory is scarce."""
-    if plan.is_tight:
+    if prepared.train_plan.is_tight:
         recordings.let_go()
-    return validate(job.task, prepared, model)
+    return validate_with_less(job.task, prepared, model, changed)
 
 
 def _phases(names: Sequence[str]) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from outsize.errors import first_line
+from outsize.plan.plan import Plan
+from outsize.plan.tighten import smaller
 from outsize.progress import Bar, Reporter
+from outsize.units import format_count
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,6 +44,37 @@ def validate(task: str, prepared: Prepared, model: nn.Module) -> Mapping[str, An
     counts = count_scenes(model, scenes, prepared.table, **known)
     scores = Scores(tuple(each.name for each in card.classes), counts).as_dict()
     return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"]}
+
+
+def validate_with_less(
+    task: str, prepared: Prepared, model: nn.Module, changed: Callable[[Plan, str], None]
+) -> Mapping[str, Any]:
+    """Validate, in smaller parts where memory runs out; `changed` gets each new plan and the reason in words.
+
+    Tiles with their halos give what the whole does, so they may be smaller; not where objects are found in them, or
+    where a model looks further than any halo.
+    """
+    import torch
+
+    from outsize.strategies.recover import ran_out
+
+    cuts = task != "instances" and not prepared.facts.halo.obstacles
+    while True:
+        try:
+            return validate(task, prepared, model)
+        except RuntimeError as error:
+            less = smaller(prepared.predict_plan, cuts=cuts) if ran_out(error) else None
+            if less is None:
+                raise
+            found = first_line(error)
+        # out here, for the error holds the frames of the attempt, and they hold its tensors
+        assert less.tiles is not None
+        gc.collect()
+        if prepared.device.type == "cuda":
+            torch.cuda.empty_cache()
+        what = f"{format_count(less.batch, 'tile')} at once, with a core of {less.tiles.core_px} px"
+        changed(less, f"memory ran out in validation ({found}): it begins anew, {what}")
+        prepared = replace(prepared, predict_plan=less)
 
 
 def log_and_say(task: str, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]) -> None:

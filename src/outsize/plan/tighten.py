@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from outsize.errors import PlanError, explain
 from outsize.plan.plan import Plan
@@ -35,3 +36,16 @@ def tighter(
             "free memory on the device, take a smaller batch or window, or set limits.allow_approximate = true",
         )
     )
+
+
+def smaller(plan: Plan, *, cuts: bool) -> Plan | None:
+    """Return the plan of a prediction with half as many tiles at once, or with smaller ones, if it may cut; or None."""
+    tiles = plan.tiles
+    if plan.batch > 1:
+        why = f"memory ran out with {plan.batch} at once"
+        return replace(plan, batch=plan.batch // 2, why=(*plan.why, why))
+    if not cuts or tiles is None or tiles.core_px <= tiles.stride_px:
+        return None
+    core_px = max(1, tiles.core_px // 2 // tiles.stride_px) * tiles.stride_px
+    why = f"memory ran out with a core of {tiles.core_px} px"
+    return replace(plan, tiles=replace(tiles, core_px=core_px), why=(*plan.why, why))
