@@ -10,7 +10,7 @@ import torch
 
 from outsize.commands import planning, profiling
 from outsize.commands.planning import Situation, facts_on, situation_named, taught
-from outsize.commands.profiling import learn_here, real_step
+from outsize.commands.profiling import learn_from_shortage, learn_here, real_step
 from outsize.job import Job, load_job
 from outsize.measure import profiled
 from outsize.measure.machine import look_at_machine
@@ -118,3 +118,19 @@ def test_a_plan_goes_by_what_was_learnt(
     assert before.window.predict_s_per_px is not None
     assert after.window.predict_s_per_px == pytest.approx(2 * before.window.predict_s_per_px)
     assert after.window.host_s == pytest.approx(before.window.host_s * 1e-3 / named.rates.host_op_s)
+
+
+def test_a_step_that_wanted_more_than_predicted_teaches_the_next_plan(
+    job: Job, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = Situation(look_at_machine(_CPU), _CLOCK.rates, bf16=False, device=_CPU)
+    step_of = planning._step_of(job, model, 3, where)
+    learn_from_shortage(job, model, 3, where, 1.1)  # of which nothing was learnt before
+    monkeypatch.setattr(profiling, "_learn", lambda *_: _LEARNT)
+    learnt = learn_here(job, model, 3, where, step_of, _QUIET)
+    assert learnt == _LEARNT
+    monkeypatch.setattr(profiling, "_learn", lambda *_: pytest.fail("it is remembered"))
+    for more, share in ((1.1, 0.91 / 1.1), (5.0, 0.75)):  # no less than any real step has shown
+        learn_from_shortage(job, model, 3, replace(where, learnt=learnt), more)
+        found = learn_here(job, model, 3, where, step_of, _QUIET)
+        assert found == replace(_LEARNT, usable_share=pytest.approx(share))

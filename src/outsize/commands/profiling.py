@@ -41,14 +41,10 @@ def learn_here(
 
     What was learnt before of the same step on the same device is recalled. None where no step could be run.
     """
-    from outsize.measure.profiled import name_of, recall_or_learn
+    from outsize.measure.profiled import recall_or_learn
 
     section, device = job.train, where.device
     assert device is not None
-    names = [name_of(model), section.loss, section.optimizer, f"bf16 {where.bf16}", f"fused {where.fuse}"]
-    names.append(f"allocator {os.environ.get('PYTORCH_ALLOC_CONF')}")
-    names.append(f"{section.batch} x {num_bands} x {format_size(section.tile_px)}")
-    names.append(str(where.rates))  # what is learnt is by how much they are off
 
     def learn_now() -> Learnt | None:
         reporter.say(
@@ -62,7 +58,10 @@ def learn_here(
         return None
 
     learnt = recall_or_learn(
-        names, device, learn_now, tell=lambda text: reporter.say("warning", f"warning: {text}")
+        _names(job, model, num_bands, where),
+        device,
+        learn_now,
+        tell=lambda text: reporter.say("warning", f"warning: {text}"),
     )
     if learnt is not None:
         share = (
@@ -73,6 +72,34 @@ def learn_here(
         text = f"a real step of {learnt.batch} x {format_size(learnt.side_px)}"
         reporter.say("profiled", f"{text}: {format_seconds(learnt.host_op_s)} to call an operation{share}")
     return learnt
+
+
+def learn_from_shortage(job: Job, model: nn.Module, num_bands: int, where: Situation, more: float) -> None:
+    """Let the next plan of this job leave more room: a step wanted so many times what was predicted of it."""
+    from outsize.measure.profiled import LEAST_USABLE, relearn
+
+    if where.device is None or where.learnt is None or where.learnt.usable_share is None:
+        return
+    share = max(LEAST_USABLE, where.learnt.usable_share / more)
+    names = _names(job, model, num_bands, where)
+    relearn(names, where.device, replace(where.learnt, usable_share=share))
+
+
+def _names(job: Job, model: nn.Module, num_bands: int, where: Situation) -> list[str]:
+    """List all that a lesson of a job's step hangs on."""
+    from outsize.measure.profiled import name_of
+
+    section = job.train
+    return [
+        name_of(model),
+        section.loss,
+        section.optimizer,
+        f"bf16 {where.bf16}",
+        f"fused {where.fuse}",
+        f"allocator {os.environ.get('PYTORCH_ALLOC_CONF')}",
+        f"{section.batch} x {num_bands} x {format_size(section.tile_px)}",
+        str(where.rates),  # what is learnt is by how much they are off
+    ]
 
 
 def _sizes(batch: int, side_px: Size) -> Iterator[tuple[int, Size]]:

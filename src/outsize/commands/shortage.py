@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outsize.commands.planning import train_task
+from outsize.commands.profiling import learn_from_shortage
 from outsize.errors import PlanError, explain
 from outsize.job import Job
 from outsize.plan.ladder import choose
@@ -52,6 +53,9 @@ def tightening(
                 available_bytes=shortage.available_bytes,
             ),
         )
+        if shortage.wanted_bytes > before.peak_bytes:  # else others have the memory, and the plan was right
+            more = shortage.wanted_bytes / before.peak_bytes
+            learn_from_shortage(job, prepared.model, len(prepared.bands), prepared.where, more)
         changed(now, _told(before, now, shortage))
         return make_step(now)
 

@@ -17,7 +17,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from outsize.measure import operations
 from outsize.measure.operations import SeenOperations, look_at_operations
-from outsize.measure.remembered import cache_folder, code_of, fingerprint, key_of, recall_or_make
+from outsize.measure.remembered import (
+    cache_folder,
+    code_of,
+    fingerprint,
+    key_of,
+    recall_or_make,
+    remember,
+)
 from outsize.plan import seen as seen_before
 from outsize.plan import times
 from outsize.plan.seen import grouped, is_convolution, is_fused, paced
@@ -193,10 +200,21 @@ def recall_or_learn(
     tell: Callable[[str], object] = lambda _: None,
 ) -> Learnt | None:
     """Return what was learnt before of a step with these names on this very device and torch, or learn it now."""
+    name = _file_name(names, device)
+    return recall_or_make(cache_folder(), name, device, read=_recall, make=learn_now, tell=tell)
+
+
+def relearn(names: Sequence[str], device: torch.device, learnt: Learnt) -> None:
+    """Remember something else of a step of which something is remembered."""
+    folder, name = cache_folder(), _file_name(names, device)
+    if folder is not None and (folder / name).exists():
+        remember(folder, name, learnt)
+
+
+def _file_name(names: Sequence[str], device: torch.device) -> str:
     # factors are over modelled times: another model of times makes them worthless
     code = code_of(times, seen_before, operations, sys.modules[__name__])
-    key = key_of([*names, *code, fingerprint(device)])
-    return recall_or_make(cache_folder(), f"step-{key}.json", device, read=_recall, make=learn_now, tell=tell)
+    return f"step-{key_of([*names, *code, fingerprint(device)])}.json"
 
 
 def name_of(model: nn.Module) -> str:

@@ -43,8 +43,13 @@ def recall_or_make(
     if others or is_shared(device):
         tell(f"others are at work on {device}: times are those beside them, and will not be remembered")
     elif folder is not None and made is not None and lasts(made):
-        _write(folder / name, asdict(made))  # type: ignore[call-overload]
+        remember(folder, name, made)
     return made
+
+
+def remember(folder: Path, name: str, finding: object) -> None:
+    """Write a finding, or another one in its place."""
+    _write(folder / name, asdict(finding))  # type: ignore[call-overload]
 
 
 def key_of(names: Iterable[str]) -> str:
