@@ -13,7 +13,9 @@ from torch import Tensor, nn
 import outsize
 from outsize.commands.own_step import facts_of, own_step, peak_as_planned
 from outsize.errors import ModelError, PlanError
+from outsize.measure.record import record
 from outsize.plan.cost import StepCost
+from outsize.plan.step import StepFacts
 
 IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -134,7 +136,8 @@ def test_a_real_step_that_does_not_fit_is_told_with_its_reason() -> None:
             raise torch.OutOfMemoryError(f"no room for {one.shape} and {other.shape}")
 
     with pytest.raises(
-        PlanError, match=r"does not fit .*: found OutOfMemoryError: no room .*, for a step cannot be followed"
+        PlanError,
+        match=r"does not fit, .*: found OutOfMemoryError: no room .*, for a step cannot be followed",
     ):
         outsize.within(Full(), (IMAGES, IMAGES), "1GiB")
 
@@ -318,3 +321,32 @@ def test_frozen_parts_are_no_part_of_recipes() -> None:
 
 def _block(num_bands: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(num_bands, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+
+
+def test_a_step_with_all_that_is_saved_in_host_memory_is_the_step_that_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cramped(*args: Any, away: bool = False, **settings: Any) -> StepFacts:
+        if not away:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return record(*args, away=away, **settings)
+
+    images = torch.randn(2, 3, 64, 64)
+    model = _Shared(fussy=True)
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    followed, _ = facts_of(own_step(_Shared(fussy=False), images, None, torch.optim.AdamW, None))
+    monkeypatch.setattr("outsize.commands.own_step.record", cramped)
+    seen, reason = facts_of(own_step(model, images, None, torch.optim.AdamW, None))
+    assert reason is not None
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert [each.key for each in seen.saved] == [each.key for each in followed.saved]
+    one, other = StepCost(seen), StepCost(followed)
+    assert one.peak_bytes() == pytest.approx(other.peak_bytes(), rel=0.01)
+    # and forward lets go of each as seen on shapes
+    for mine, theirs in zip(seen.saved, followed.saved, strict=True):
+        assert _let_go_before(one, mine.storage) == _let_go_before(other, theirs.storage)
+
+
+def _let_go_before(cost: StepCost, storage: int) -> tuple[str, bool]:
+    index, ops = cost.let_go[storage], cost.facts.ops
+    return ops[index].kind if index < len(ops) else "end", index <= cost.turn

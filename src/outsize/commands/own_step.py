@@ -185,8 +185,12 @@ def _of_the_model(facts: StepFacts) -> StepFacts:
     return replace(facts, saved=tuple(each for each in facts.saved if each.storage not in others))
 
 
-def _recorded(step: OwnStep, reason: str, around: Within | None = None) -> StepFacts:
-    """Run a step on the example, with everything kept or inside of a block, and leave the model as it was."""
+def _recorded(step: OwnStep, reason: str, around: Within | None = None, *, away: bool = False) -> StepFacts:
+    """Run a step on the example and leave the model as it was.
+
+    Everything is kept; or done as a block does it; or all that is saved waits in host memory, which is tried where
+    there is no room for it else.
+    """
 
     def run() -> None:
         with torch.autocast(step.device.type, step.autocast, enabled=step.autocast is not None):
@@ -197,20 +201,27 @@ def _recorded(step: OwnStep, reason: str, around: Within | None = None) -> StepF
     try:
         with _left_as_it_was(step.model), warnings.catch_warnings(), around or nullcontext():
             warnings.simplefilter("ignore")  # which come again when the caller's own steps run
-            return _of_the_model(record(run, step.model, given=given, outside=_OUTSIDE))
+            return _of_the_model(record(run, step.model, given=given, outside=_OUTSIDE, away=away))
     except torch.OutOfMemoryError as error:
-        problem = "a real step on the example does not fit with everything kept"
-        needed = f"room for it, for {reason}"
-        raise PlanError(explain(problem, first_line(error), needed, "give a smaller example")) from error
+        if away or around is not None:
+            problem = "a real step on the example does not fit, even with all that it saves in host memory"
+            needed = f"room for it, for {reason}"
+            raise PlanError(explain(problem, first_line(error), needed, "give a smaller example")) from error
     except _MISTAKES as error:
-        problem = f"a step of {type(step.model).__name__} on the example fails"
-        if step.loss is None:
-            needed = "what forward takes: a tensor, a tuple or list of arguments, or a dict of keywords"
-            remedy = "give such an example, or a loss that calls the model with it"
-        else:
-            needed = "a loss that runs when it is called as loss(model, example)"
-            remedy = "write e.g. loss=lambda model, images: criterion(model(images), labels)"
-        raise ModelError(explain(problem, first_line(error), needed, remedy)) from error
+        raise ModelError(_mistake_in(step, error)) from error
+    # out here, for the error holds the frames of the attempt, and they hold its tensors
+    return _recorded(step, reason, away=True)
+
+
+def _mistake_in(step: OwnStep, error: Exception) -> str:
+    problem = f"a step of {type(step.model).__name__} on the example fails"
+    if step.loss is None:
+        needed = "what forward takes: a tensor, a tuple or list of arguments, or a dict of keywords"
+        remedy = "give such an example, or a loss that calls the model with it"
+    else:
+        needed = "a loss that runs when it is called as loss(model, example)"
+        remedy = "write e.g. loss=lambda model, images: criterion(model(images), labels)"
+    return explain(problem, first_line(error), needed, remedy)
 
 
 def _state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:

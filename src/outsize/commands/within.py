@@ -63,7 +63,7 @@ def within(
     what the device has free. `loss(model, example)` is what backward begins at, by default the sum of all outputs.
     `optimizer` makes one of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether
     steps run under autocast, by default whether this call does. A module that cannot be followed on shapes alone runs
-    a real step on the example, with everything kept, and then as planned; `fit.recorded` says why.
+    a real step on the example, with everything kept if there is room, and then as planned; `fit.recorded` says why.
     """
     step = own_step(model, example, loss, optimizer, bf16)
     machine, on_gpu = look_at_machine(step.device), step.device.type == "cuda"

@@ -26,6 +26,16 @@ class _Life:
     num_holders: int = 1  # of its memory: itself, and twins that autograd keeps
 
 
+@dataclass(frozen=True, eq=False)
+class Away:
+    """A saved tensor that waits in host memory."""
+
+    copy: Tensor
+    device: torch.device
+    stride: tuple[int, ...]
+    index: int  # of its storage
+
+
 @dataclass
 class Log:
     """What a step did so far; storages elsewhere than on the device, where it is given, take nothing of its memory."""
@@ -73,9 +83,30 @@ class Log:
             twin = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         finally:
             self.unseen = False
-        self.lives[index].num_holders += 1
-        self._follow(twin.untyped_storage(), index, is_twin=True)
+        self._twin(twin.untyped_storage(), index)
         return twin
+
+    def away(self, tensor: Tensor, index: int) -> Away:
+        """Return a copy in host memory for autograd to keep in place of a real tensor, which may then go."""
+        self.unseen = True
+        try:
+            found = Away(tensor.detach().to("cpu", copy=True), tensor.device, tensor.stride(), index)
+        finally:
+            self.unseen = False
+        self._twin(found, index)
+        return found
+
+    def back(self, away: Away) -> Tensor:
+        """Return the tensor that is away, in memory that counts as what it had."""
+        self.unseen = True
+        try:
+            found = torch.empty_strided(
+                away.copy.shape, away.stride, dtype=away.copy.dtype, device=away.device
+            ).copy_(away.copy)
+        finally:
+            self.unseen = False
+        self._twin(found.untyped_storage(), away.index)
+        return found
 
     def pass_on(self, tensor: Tensor, follower: Tensor) -> None:
         """Let another tensor have the memory of this one, as if it had been changed in place."""
@@ -93,6 +124,10 @@ class Log:
             storages.append(Storage(index, life.size_bytes, life.born, dies, life.role, lets_go))
         self.known.clear()  # no reference will call back any more
         return StepFacts(tuple(self.ops), tuple(storages), tuple(self.saved), training, tuple(modules))
+
+    def _twin(self, holder: Any, index: int) -> None:
+        self.lives[index].num_holders += 1
+        self._follow(holder, index, is_twin=True)
 
     def _follow(self, storage: Any, index: int, *, is_twin: bool) -> None:
         life, key = self.lives[index], id(storage)

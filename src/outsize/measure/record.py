@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import mended
-from outsize.measure.lives import Log
+from outsize.measure.lives import Away, Log
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
 
@@ -30,10 +30,13 @@ def record(
     training: bool = True,
     on_cuda: bool = False,
     outside: str = "",
+    away: bool = False,
 ) -> StepFacts:
     """Watch any callable that runs the model; `given` are tensors that it reads and that are there before.
 
-    What it does outside of the model, as a loss, is named as if a module of the name `outside` did it.
+    What it does outside of the model, as a loss, is named as if a module of the name `outside` did it. Saved tensors
+    that are real may wait in host memory (`away`): less memory is taken, it takes longer, and facts are those of a
+    step that keeps them.
 
     Works on real tensors of any device, too. Data-dependent paths are seen as this one step took them. Shapes that
     stand for tensors on a GPU are copied where its kernels would do that.
@@ -53,12 +56,12 @@ def record(
         stack.enter_context(_gradients_noted(model, log))
         # backward of CUDA tensors would else run in another thread
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        stack.enter_context(saved_tensors_hooks(_packing(log, where), lambda tensor: tensor))
+        stack.enter_context(saved_tensors_hooks(_packing(log, where, away=away), _unpacking(log)))
         stack.enter_context(_Watch(log, where, on_cuda=on_cuda))
         run()
     for tensor in state_of(optimizer):
         log.know(tensor, "optimizer", born=-1)
-    twins = any(isinstance(each, FakeTensor) for each in (*model.parameters(), *given))
+    twins = away or any(isinstance(each, FakeTensor) for each in (*model.parameters(), *given))
     return log.facts(where.called, training=training, twins=twins)
 
 
@@ -163,17 +166,23 @@ def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> 
     return {}
 
 
-def _packing(log: Log, where: Where) -> Callable[[Tensor], Tensor]:
-    def pack(tensor: Tensor) -> Tensor:
+def _packing(log: Log, where: Where, *, away: bool) -> Callable[[Tensor], Tensor | Away]:
+    def pack(tensor: Tensor) -> Tensor | Away:
         storage = log.seen(tensor)
         if log.lives[storage].role == "weight" or is_parameter(tensor):
             return tensor
         here = where.here
         log.saved.append(Saved((*here, log.ordinals[here]), storage, tensor.nbytes, len(log.ops)))
         log.ordinals[here] += 1
-        return log.twin_of(tensor, storage) if isinstance(tensor, FakeTensor) else tensor
+        if isinstance(tensor, FakeTensor):
+            return log.twin_of(tensor, storage)
+        return log.away(tensor, storage) if away else tensor
 
     return pack
+
+
+def _unpacking(log: Log) -> Callable[[Tensor | Away], Tensor]:
+    return lambda held: log.back(held) if isinstance(held, Away) else held
 
 
 @contextmanager
