@@ -49,12 +49,12 @@ def test_where_nothing_is_left_the_least_that_would_do_is_told() -> None:
 
 
 def test_a_prediction_takes_fewer_tiles_and_then_smaller_ones() -> None:
-    plan = Plan("predict", 3, 1, 1, True, ("first",), tiles=Tiling(80, (16, 16), (16, 16), 16))
+    plan = Plan("predict", 3, 1, 1, True, ("first",), tiles=Tiling(80, (16, 16), (16, 16), 8))
     found = []
     while plan is not None:
         assert plan.tiles is not None
         found.append((plan.batch, plan.tiles.core_px))
         plan = smaller(plan, cuts=True)
-    assert found == [(3, 80), (1, 80), (1, 32), (1, 16)]
+    assert found == [(3, 80), (1, 80), (1, 40), (1, 16)]  # no smaller than its halo
     one = Plan("predict", 1, 1, 1, True, (), tiles=Tiling(80, (16, 16), (16, 16), 16))
     assert smaller(one, cuts=False) is None

@@ -72,8 +72,9 @@ def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px:
         return px[0] * px[1] - sides_px[1] ** 2
 
     def waiting_bytes(px: tuple[int, int]) -> float:
-        """Return what the rest of the sample takes on the device while one tile of it runs."""
-        return cost.batch_bytes * max(0, window_px[0] * window_px[1] - px[0] * px[1]) / sides_px[1] ** 2
+        """Return what the rest of the batch takes on the device while one tile of it runs."""
+        all_px = task.batch * window_px[0] * window_px[1]
+        return cost.batch_bytes * max(0, all_px - px[0] * px[1]) / sides_px[1] ** 2
 
     return list_cuts(
         window_px,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
 from outsize.measure.record import record
@@ -24,6 +24,7 @@ from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
 from outsize.strategies.before import Before
 from outsize.strategies.blocks import checkpointed
+from outsize.strategies.recover import ran_out
 from outsize.strategies.within import Shapes, Within, shapes_of
 
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -143,9 +144,12 @@ def facts_of(step: OwnStep) -> tuple[StepFacts, str | None]:
 def peak_as_planned(step: OwnStep, plan: Plan) -> int:
     """Run a step on the example as a plan says, and return what it takes at its peak.
 
-    Of a step that was run with everything kept, nobody saw when forward lets go of its tensors.
+    Of a step that was run with everything kept, nobody saw when forward lets go of its tensors. Raises what torch
+    raises where memory runs out.
     """
-    facts = _recorded(step, "it is to be seen what it takes as planned", Within(step.model, plan, None))
+    facts = _recorded(
+        step, "it is to be seen what it takes as planned", Within(step.model, plan, None, tuple(step.calls))
+    )
     return StepCost(_with_state(step, facts)).peak_bytes()
 
 
@@ -194,7 +198,8 @@ def _recorded(step: OwnStep, reason: str, around: Within | None = None, *, away:
 
     def run() -> None:
         with torch.autocast(step.device.type, step.autocast, enabled=step.autocast is not None):
-            value = step.value(step.model, step.example)
+            # in containers of its own: a loss may take from them
+            value = step.value(step.model, tree_map(lambda leaf: leaf, step.example))
         value.backward()
 
     given = [leaf for leaf in tree_leaves(step.example) if isinstance(leaf, Tensor)]
@@ -202,13 +207,15 @@ def _recorded(step: OwnStep, reason: str, around: Within | None = None, *, away:
         with _left_as_it_was(step.model), warnings.catch_warnings(), around or nullcontext():
             warnings.simplefilter("ignore")  # which come again when the caller's own steps run
             return _of_the_model(record(run, step.model, given=given, outside=_OUTSIDE, away=away))
-    except torch.OutOfMemoryError as error:
-        if away or around is not None:
+    except _MISTAKES as error:
+        if not (isinstance(error, RuntimeError) and ran_out(error)):
+            raise ModelError(_mistake_in(step, error)) from error
+        if around is not None:
+            raise
+        if away:
             problem = "a real step on the example does not fit, even with all that it saves in host memory"
             needed = f"room for it, for {reason}"
             raise PlanError(explain(problem, first_line(error), needed, "give a smaller example")) from error
-    except _MISTAKES as error:
-        raise ModelError(_mistake_in(step, error)) from error
     # out here, for the error holds the frames of the attempt, and they hold its tensors
     return _recorded(step, reason, away=True)
 

@@ -81,8 +81,7 @@ def learn_from_shortage(job: Job, model: nn.Module, num_bands: int, where: Situa
     if where.device is None or where.learnt is None or where.learnt.usable_share is None:
         return
     share = max(LEAST_USABLE, where.learnt.usable_share / more)
-    names = _names(job, model, num_bands, where)
-    relearn(names, where.device, replace(where.learnt, usable_share=share))
+    relearn(_names(job, model, num_bands, where), where.device, at_most=share)
 
 
 def _names(job: Job, model: nn.Module, num_bands: int, where: Situation) -> list[str]:

@@ -53,7 +53,8 @@ def tightening(
                 available_bytes=shortage.available_bytes,
             ),
         )
-        if shortage.wanted_bytes > before.peak_bytes:  # else others have the memory, and the plan was right
+        # else others have the memory or it lies in pieces, and the prediction was right
+        if shortage.wanted_bytes > before.peak_bytes and not shortage.num_closed:
             more = shortage.wanted_bytes / before.peak_bytes
             learn_from_shortage(job, prepared.model, len(prepared.bands), prepared.where, more)
         changed(now, _told(before, now, shortage))

@@ -124,7 +124,7 @@ def _fit(
         prepared = replace(prepared, train_plan=plan) if of_steps else replace(prepared, predict_plan=plan)
         recordings.let_go()
         tell(why)
-        prepared.record(run)  # a resumed training goes on with it
+        prepared.record(run)  # a resumed training goes on with its steps
 
     tighten = tightening(job, prepared, make_step, changed)
     step = recovering(make_step(prepared.train_plan), prepared.model, tighten, recordings.let_go)

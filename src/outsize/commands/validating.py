@@ -52,13 +52,13 @@ def validate_with_less(
     """Validate, in smaller parts where memory runs out; `changed` gets each new plan and the reason in words.
 
     Tiles with their halos give what the whole does, so they may be smaller; not where objects are found in them, or
-    where a model looks further than any halo.
+    where a model looks further than the halo.
     """
     import torch
 
     from outsize.strategies.recover import ran_out
 
-    cuts = task != "instances" and not prepared.facts.halo.obstacles
+    cuts = task != "instances" and prepared.predict_plan.exact and not prepared.facts.halo.obstacles
     while True:
         try:
             return validate(task, prepared, model)

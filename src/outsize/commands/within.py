@@ -35,10 +35,12 @@ from outsize.plan.plan import Plan
 from outsize.plan.timeline import Link
 from outsize.plan.times import Clock
 from outsize.plan.way import Way
+from outsize.strategies.recover import ran_out
 from outsize.strategies.within import Within
 from outsize.units import format_bytes
 
 _NUM_TRIED = 4  # plans of a recorded step that are run
+_MORE = 1.1  # than there is, or was planned: what a step is taken to want that ran out of memory
 
 
 def within(
@@ -103,7 +105,7 @@ def _as_it_runs(
 ) -> Plan | list[Way]:
     """Return the plan of a step that was recorded with the peak that it is seen to have, or a tighter one that fits.
 
-    Where none does, all ways are returned, none of which takes less than what was seen.
+    Where none does, all ways are returned, and none of them as if it took less than the least that was seen.
     """
     aimed_bytes, least_bytes = budget_bytes, math.inf
     for _ in range(_NUM_TRIED):
@@ -111,17 +113,29 @@ def _as_it_runs(
             break
         if found.recompute is None and found.swap is None:
             return found
-        seen_bytes = peak_as_planned(step, found)
+        seen_bytes = _seen_bytes(step, found, at_least=budget_bytes)
         if seen_bytes <= budget_bytes:
-            return replace(found, peak_bytes=seen_bytes)
+            return replace(found, peak_bytes=int(seen_bytes))
         least_bytes = min(least_bytes, seen_bytes)
         aimed_bytes *= found.peak_bytes / seen_bytes
         found = choose(budget_bytes=aimed_bytes)
     ways = choose(budget_bytes=0.0) if isinstance(found, Plan) else found
     assert not isinstance(ways, Plan)
     if math.isinf(least_bytes):
-        return ways
+        least = min(ways, key=lambda way: way.peak_bytes)
+        plan = Plan("train", 1, int(budget_bytes), least.peak_bytes, exact=True, why=(), **least.settings)
+        least_bytes = _seen_bytes(step, plan, at_least=budget_bytes)
     return [replace(way, peak_bytes=int(max(way.peak_bytes, least_bytes))) for way in ways]
+
+
+def _seen_bytes(step: OwnStep, plan: Plan, *, at_least: float) -> float:
+    """Run a step as planned and return what it takes; more than it may where memory runs out."""
+    try:
+        return peak_as_planned(step, plan)
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
+    return _MORE * max(at_least, plan.peak_bytes)
 
 
 def _limit_bytes(budget: str | int | None, machine: Machine, room_bytes: int) -> int:

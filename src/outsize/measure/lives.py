@@ -32,7 +32,6 @@ class Away:
 
     copy: Tensor
     device: torch.device
-    stride: tuple[int, ...]
     index: int  # of its storage
 
 
@@ -90,7 +89,7 @@ class Log:
         """Return a copy in host memory for autograd to keep in place of a real tensor, which may then go."""
         self.unseen = True
         try:
-            found = Away(tensor.detach().to("cpu", copy=True), tensor.device, tensor.stride(), index)
+            found = Away(tensor.detach().to("cpu", copy=True), tensor.device, index)
         finally:
             self.unseen = False
         self._twin(found, index)
@@ -100,9 +99,7 @@ class Log:
         """Return the tensor that is away, in memory that counts as what it had."""
         self.unseen = True
         try:
-            found = torch.empty_strided(
-                away.copy.shape, away.stride, dtype=away.copy.dtype, device=away.device
-            ).copy_(away.copy)
+            found = away.copy.to(away.device, copy=True)
         finally:
             self.unseen = False
         self._twin(found.untyped_storage(), away.index)

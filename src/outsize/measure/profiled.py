@@ -204,11 +204,12 @@ def recall_or_learn(
     return recall_or_make(cache_folder(), name, device, read=_recall, make=learn_now, tell=tell)
 
 
-def relearn(names: Sequence[str], device: torch.device, learnt: Learnt) -> None:
-    """Remember something else of a step of which something is remembered."""
+def relearn(names: Sequence[str], device: torch.device, *, at_most: float) -> None:
+    """Remember of a step of which something is remembered that no more than this share is usable."""
     folder, name = cache_folder(), _file_name(names, device)
-    if folder is not None and (folder / name).exists():
-        remember(folder, name, learnt)
+    known = None if folder is None else _recall(folder / name)
+    if folder is not None and known is not None and known.usable_share is not None:
+        remember(folder, name, replace(known, usable_share=min(known.usable_share, at_most)))
 
 
 def _file_name(names: Sequence[str], device: torch.device) -> str:

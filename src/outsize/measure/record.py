@@ -20,6 +20,8 @@ from outsize.measure.lives import Away, Log
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
 
+BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm")
+
 
 def record(
     run: Callable[[], object],
@@ -41,7 +43,8 @@ def record(
     Works on real tensors of any device, too. Data-dependent paths are seen as this one step took them. Shapes that
     stand for tensors on a GPU are copied where its kernels would do that.
     """
-    log = Log(next((each.device for each in model.parameters()), None))
+    devices = {each.device for each in model.parameters()}
+    log = Log(devices.pop() if len(devices) == 1 else None)
     for tensor in (*model.parameters(), *model.buffers()):
         log.know(tensor, "weight", born=-1)
     for parameter in model.parameters():
@@ -111,6 +114,11 @@ class _Watch(TorchDispatchMode):
             self._write(func, args, kwargs, read, inputs, result)
         return result
 
+    def _can_repeat(self, kind: str, args: tuple[Any, ...], read: list[Tensor]) -> bool:
+        if not any(tensor.requires_grad for tensor in read):
+            return False
+        return self._on_cuda or not is_told_by_statistics(kind, args)
+
     def _dense(self, grad: Tensor) -> Tensor:
         """Return a gradient as cuDNN takes it: what is a part of a larger one, as of a concatenation, is copied."""
         if grad.is_contiguous() or grad.is_contiguous(memory_format=torch.channels_last):
@@ -148,11 +156,19 @@ class _Watch(TorchDispatchMode):
                 outputs=tuple(dict.fromkeys(outputs)),
                 flops=flops(kind, args, result),
                 moved_bytes=moved_bytes(kind, read, [*written, *made]),
-                has_gradient=any(tensor.requires_grad for tensor in read),
+                can_repeat=self._can_repeat(kind, args, read),
                 dtype=str((results or written or [torch.empty(0)])[0].dtype).removeprefix("torch."),
                 **(_of_convolution(kind, args, results) if self._on_cuda else {}),
             )
         )
+
+
+def is_told_by_statistics(kind: str, args: tuple[Any, ...]) -> bool:
+    """Whether a CPU's norm takes the type it computes in from running statistics, which a second time are not there."""
+    if kind not in BATCH_NORMS or not args[5]:
+        return False
+    pictures, weight, mean = args[0], args[1], args[3]
+    return weight is None and mean is not None and mean.dtype != pictures.dtype
 
 
 def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> dict[str, int]:

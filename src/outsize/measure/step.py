@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from traceback import walk_tb
 from typing import Any, Literal
 
@@ -90,19 +91,27 @@ def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
 
 def _batch(model: nn.Module, like: Any) -> Any:
     if not _is_shape(like):
-        return tree_map_only(Tensor, _twin, like)
+        return tree_map_only(Tensor, partial(_twin, {}), like)
     own = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
     layout = torch.channels_last if len(like) == 4 else torch.contiguous_format
     return torch.empty(like, dtype=own, memory_format=layout)
 
 
 def _is_shape(like: Any) -> bool:
-    return isinstance(like, tuple) and all(isinstance(each, int) for each in like)
+    return isinstance(like, tuple) and bool(like) and all(isinstance(each, int) for each in like)
 
 
-def _twin(tensor: Tensor) -> Tensor:
-    twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    return twin.requires_grad_(tensor.requires_grad)
+def _twin(storages: dict[int, Tensor], tensor: Tensor) -> Tensor:
+    """Return a shape in a storage of its own size, which tensors that share theirs share, too."""
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in storages:
+        storages[storage.data_ptr()] = torch.empty(storage.nbytes(), dtype=torch.uint8)
+    flat = storages[storage.data_ptr()]
+    size = tensor.element_size()
+    flat = flat[: flat.numel() // size * size].view(tensor.dtype)
+    return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).requires_grad_(
+        tensor.requires_grad
+    )
 
 
 def _optimizer(model: nn.Module, make: MakeOptimizer, *, foreach: bool) -> Optimizer:

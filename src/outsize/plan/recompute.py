@@ -169,8 +169,8 @@ def _grown(
     # mean and deviation of a norm, the mask of dropout: small, and needed to make the first result again
     if writers[0].outputs[0] != storage and writers[0].kind not in _POOLS:
         return None
-    if not all(op.has_gradient or op.kind in OF_IMAGES for op in writers):
-        return None  # of a frozen part: to hold what it starts from would cost more than it may free
+    if not all(op.can_repeat or op.kind in OF_IMAGES for op in writers):
+        return None  # as of a frozen part: to hold what it starts from would cost more than it may free
     is_dear = writers[0].kind in DEAR
     if is_dear and not all(cost.by_index[each].size_bytes for each in writers[0].inputs):
         return None  # its weight is on the host when others than its own block need it

@@ -44,8 +44,8 @@ def smaller(plan: Plan, *, cuts: bool) -> Plan | None:
     if plan.batch > 1:
         why = f"memory ran out with {plan.batch} at once"
         return replace(plan, batch=plan.batch // 2, why=(*plan.why, why))
-    if not cuts or tiles is None or tiles.core_px <= tiles.stride_px:
-        return None
+    if not cuts or tiles is None or tiles.core_px <= max(tiles.stride_px, tiles.halo.largest_px):
+        return None  # what is read is halo for the most part, and hardly less with a smaller core
     core_px = max(1, tiles.core_px // 2 // tiles.stride_px) * tiles.stride_px
     why = f"memory ran out with a core of {tiles.core_px} px"
     return replace(plan, tiles=replace(tiles, core_px=core_px), why=(*plan.why, why))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from outsize.measure.record import BATCH_NORMS, is_told_by_statistics
 from outsize.measure.where import Where
 from outsize.plan.recompute import OF_IMAGES
 from outsize.strategies.draws import dropout_scale
@@ -32,7 +33,6 @@ _NORMS = "native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm
 _DROPOUT = "native_dropout"  # of a GPU; that of a CPU is a product
 _CHEAP = frozenset(" ".join((_ACTIVATIONS, _SUMS_AND_COPIES, _CHANGES_OF_SIZE, _NORMS, _DROPOUT)).split())
 _DEAR = frozenset({"convolution"})  # remembered only where a plan says so
-_BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm")
 _NUM_OUTPUTS = {"max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2}  # of others the first alone
 
 
@@ -179,8 +179,8 @@ class Watch(TorchDispatchMode):
     def _recipe(self, func: Any, rule: _Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recipe | None:
         if rule.name not in OF_IMAGES and not _has_gradient(args):
             return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
-        if rule.name in _BATCH_NORMS:
-            if _is_told_by_statistics(args):
+        if rule.name in BATCH_NORMS:
+            if args[0].device.type == "cpu" and is_told_by_statistics(rule.name, args):
                 return None
             args = _without_statistics(args)
         sources = [self._sourced(each) for each in args]
@@ -201,7 +201,7 @@ class Watch(TorchDispatchMode):
 
     def _remember(self, func: Any, recipe: Recipe, rule: _Rule, result: Any) -> None:
         outputs: list[Tensor] = [result] if isinstance(result, Tensor) else list(result)
-        if rule.name in _BATCH_NORMS and recipe.args[5] and fuses(outputs[0].device.type):
+        if rule.name in BATCH_NORMS and recipe.args[5] and fuses(outputs[0].device.type):
             recipe.statistics = (outputs[1], outputs[2])
         if rule.name == _DROPOUT:
             recipe = self._dropout(recipe, outputs[1])
@@ -225,13 +225,6 @@ class Watch(TorchDispatchMode):
         return Recipe(
             torch.ops.aten.native_dropout_backward.default, [source, self._sourced(mask), scale], {}
         )
-
-
-def _is_told_by_statistics(args: tuple[Any, ...]) -> bool:
-    """Whether a CPU's norm without weights takes the type it computes in from running statistics."""
-    pictures, weight, mean = args[0], args[1], args[3]
-    is_mixed = weight is None and mean is not None and mean.dtype != pictures.dtype
-    return is_mixed and pictures.device.type == "cpu"
 
 
 def _without_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
