@@ -32,7 +32,7 @@ BAD_JOBS = {
     "batch too large": (
         "tile_px = 64\nbatch = 2",
         "tile_px = 16\nbatch = 900000",
-        ("900000", "train.batch = "),
+        ("900,000", "train.batch = "),
     ),
     "limit too small": ('"1GiB"', '"200KiB"', ("KiB", "limits.host_memory")),
     "core not a multiple": ("tile_px = 64\n", "tile_px = 65\n", ("65 px", "limits.tile_px = 80")),

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from tests.commands.tiny_jobs import trained
 
-from outsize.commands import preparing
+from outsize.commands import preparing, validating
 from outsize.commands import train as training
 from outsize.commands.hosting import host_has_room, what_moved
 from outsize.commands.planning import Plans
@@ -115,7 +115,7 @@ def test_a_training_with_weights_on_the_host_leaves_the_same_files_and_is_resume
     _on_host(monkeypatch)
     run = RunFolder(job_path.parent / "host")
     every = ["train.tile_px=96", f"run={run.path.as_posix()}", "limits.tile_px=16"]
-    validate, num_epochs = training.validate, 0
+    validate, num_epochs = validating.validate, 0
 
     def stops(*args: Any) -> Any:
         nonlocal num_epochs
@@ -125,7 +125,7 @@ def test_a_training_with_weights_on_the_host_leaves_the_same_files_and_is_resume
         return validate(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "validate", stops)
+        patch.setattr(validating, "validate", stops)
         with pytest.raises(KeyboardInterrupt):
             train(job_path, overrides=every, device_name="cpu", mode="new", reporter=QUIET)
     train(job_path, overrides=every, device_name="cpu", mode="resume", reporter=QUIET)

@@ -72,6 +72,12 @@ class Prepared(Planned):
         statistics = self.card.statistics
         return {**super().known(), "statistics": {"mean": statistics.mean, "std": statistics.std}}
 
+    def with_plan(self, plan: Plan) -> Prepared:
+        """Return the same with another plan of its purpose."""
+        if plan.purpose == "train":
+            return replace(self, train_plan=plan)
+        return replace(self, predict_plan=plan)
+
 
 def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool = False) -> Planned:
     """Find the data, build the model, gather facts and plan; no pixel is read, but for labels made from polygons.

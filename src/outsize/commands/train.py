@@ -120,8 +120,7 @@ def _fit(
 
     def changed(plan: Plan, why: str) -> None:
         nonlocal prepared
-        of_steps = plan.purpose == "train"
-        prepared = replace(prepared, train_plan=plan) if of_steps else replace(prepared, predict_plan=plan)
+        prepared = prepared.with_plan(plan)
         recordings.let_go()
         tell(why)
         prepared.record(run)  # a resumed training goes on with its steps

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import first_line
@@ -74,7 +73,7 @@ def validate_with_less(
             torch.cuda.empty_cache()
         what = f"{format_count(less.batch, 'tile')} at once, with a core of {less.tiles.core_px} px"
         changed(less, f"memory ran out in validation ({found}): it begins anew, {what}")
-        prepared = replace(prepared, predict_plan=less)
+        prepared = prepared.with_plan(less)
 
 
 def log_and_say(task: str, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]) -> None:
