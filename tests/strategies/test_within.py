@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 import outsize
 from outsize.measure.step import trace_step
+from outsize.measure.tensors import format_shapes, num_values, shapes_of
 from outsize.plan.choose import USABLE
 from outsize.plan.cost import StepCost
-from outsize.strategies.within import Within, format_shapes, num_values, shapes_of
+from outsize.strategies.within import Within
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 LARGER = torch.randn(6, 3, 64, 64, generator=torch.Generator().manual_seed(2))

@@ -19,13 +19,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
 from outsize.measure.record import record
 from outsize.measure.step import state_bytes, trace_step
+from outsize.measure.tensors import Shapes, shapes_of, tensors_in
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
 from outsize.strategies.before import Before
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.recover import ran_out
-from outsize.strategies.within import Shapes, Within, shapes_of
+from outsize.strategies.within import Within
 
 Loss = Callable[[nn.Module, Any], Tensor]
 MakeOptimizer = Callable[[Any], Optimizer]
@@ -138,7 +139,7 @@ def facts_of(step: OwnStep) -> tuple[StepFacts, str | None]:
         return traced(step), None
     except TraceError as error:
         reason = _why(error)
-    return _with_state(step, _recorded(step, reason)), reason
+    return _with_state(step, _run_somehow(step, reason)), reason
 
 
 def peak_as_planned(step: OwnStep, plan: Plan) -> int:
@@ -147,9 +148,7 @@ def peak_as_planned(step: OwnStep, plan: Plan) -> int:
     Of a step that was run with everything kept, nobody saw when forward lets go of its tensors. Raises what torch
     raises where memory runs out.
     """
-    facts = _recorded(
-        step, "it is to be seen what it takes as planned", Within(step.model, plan, None, tuple(step.calls))
-    )
+    facts = _recorded(step, Within(step.model, plan, None, tuple(step.calls)))
     return StepCost(_with_state(step, facts)).peak_bytes()
 
 
@@ -189,11 +188,24 @@ def _of_the_model(facts: StepFacts) -> StepFacts:
     return replace(facts, saved=tuple(each for each in facts.saved if each.storage not in others))
 
 
-def _recorded(step: OwnStep, reason: str, around: Within | None = None, *, away: bool = False) -> StepFacts:
-    """Run a step on the example and leave the model as it was.
+def _run_somehow(step: OwnStep, reason: str) -> StepFacts:
+    """Run a step with everything kept or, where there is no room for that, with all that it saves in host memory."""
+    found = ""
+    for away in (False, True):
+        try:
+            return _recorded(step, away=away)
+        except RuntimeError as error:
+            if not ran_out(error):
+                raise
+            found = first_line(error)
+    problem = "a real step on the example does not fit, even with all that it saves in host memory"
+    raise PlanError(explain(problem, found, f"room for it, for {reason}", "give a smaller example"))
 
-    Everything is kept; or done as a block does it; or all that is saved waits in host memory, which is tried where
-    there is no room for it else.
+
+def _recorded(step: OwnStep, around: Within | None = None, *, away: bool = False) -> StepFacts:
+    """Run a step on the example, in a block or with what it saves in host memory, and leave the model as it was.
+
+    Raises what torch raises where memory runs out.
     """
 
     def run() -> None:
@@ -202,22 +214,16 @@ def _recorded(step: OwnStep, reason: str, around: Within | None = None, *, away:
             value = step.value(step.model, tree_map(lambda leaf: leaf, step.example))
         value.backward()
 
-    given = [leaf for leaf in tree_leaves(step.example) if isinstance(leaf, Tensor)]
     try:
         with _left_as_it_was(step.model), warnings.catch_warnings(), around or nullcontext():
             warnings.simplefilter("ignore")  # which come again when the caller's own steps run
-            return _of_the_model(record(run, step.model, given=given, outside=_OUTSIDE, away=away))
+            return _of_the_model(
+                record(run, step.model, given=tensors_in(step.example), outside=_OUTSIDE, away=away)
+            )
     except _MISTAKES as error:
-        if not (isinstance(error, RuntimeError) and ran_out(error)):
-            raise ModelError(_mistake_in(step, error)) from error
-        if around is not None:
+        if isinstance(error, RuntimeError) and ran_out(error):
             raise
-        if away:
-            problem = "a real step on the example does not fit, even with all that it saves in host memory"
-            needed = f"room for it, for {reason}"
-            raise PlanError(explain(problem, first_line(error), needed, "give a smaller example")) from error
-    # out here, for the error holds the frames of the attempt, and they hold its tensors
-    return _recorded(step, reason, away=True)
+        raise ModelError(_mistake_in(step, error)) from error
 
 
 def _mistake_in(step: OwnStep, error: Exception) -> str:
@@ -276,9 +282,7 @@ def _sum_of_outputs(model: nn.Module, example: Any) -> Tensor:
         output = model(**example)
     else:
         output = model(example)
-    found = [
-        each.float().sum() for each in tree_leaves(output) if isinstance(each, Tensor) and each.requires_grad
-    ]
+    found = [each.float().sum() for each in tensors_in(output) if each.requires_grad]
     if not found:
         needed = "a tensor that a gradient comes from, or tuples, lists and dicts of such"
         remedy = "say what backward begins at: loss=lambda model, example: ..."

@@ -46,10 +46,8 @@ def plan(
         need = "--gpu with it: the name of a machine"
         raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
     if gpu is not None and device_name != "auto":
-        found, need = (
-            f"--gpu {gpu} --device {device_name}",
-            "one machine: a named one, or a device that is here",
-        )
+        found = f"--gpu {gpu} --device {device_name}"
+        need = "one machine: a named one, or a device that is here"
         raise JobError(explain("a plan is for one machine", found, need, "leave out one of them"))
     beyond = None if gpu is None else find_machine(gpu).beyond_host(num_gpus)
     if gpu is not None:

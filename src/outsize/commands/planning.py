@@ -64,7 +64,8 @@ class Situation:
         """Say which machine it is, and how it multiplies."""
         precision = "bfloat16" if self.bf16 else "TF32" if self.tf32 else "float32"
         several = "" if self.num_gpus == 1 else f"{self.num_gpus} x "
-        return f"{several}{self.machine.name}, {precision}"
+        name = "the CPU of this machine" if self.kind == "cpu" else self.machine.name
+        return f"{several}{name}, {precision}"
 
     @property
     def clock(self) -> Clock:

@@ -38,9 +38,8 @@ def tightening(
         task = train_task(job, prepared.model, len(prepared.bands), prepared.facts, prepared.where)
         # weights are on the device, and their optimizer knows them there; pages leave nothing to try if they fail
         task = replace(task, weights={}, pages=False)
-        if (
-            shortage.num_closed and now.swap is not None
-        ):  # steps that still run, and give it back to the next ones
+        # steps that still run give it back to the next ones
+        if shortage.num_closed and now.swap is not None:
             task = replace(task, host_bytes=task.host_bytes + now.swap.pinned_bytes)
         limits = job.limits
         ways = partial(choose, task, limit_bytes=now.limit_bytes, approximate=limits.allow_approximate)

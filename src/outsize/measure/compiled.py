@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves
 
+from outsize.measure.tensors import tensors_in
 from outsize.plan.compiled import CompiledSaved
 from outsize.plan.step import allocated_bytes
 
@@ -86,7 +86,7 @@ class _Kept:
         self.running = True
 
     def _end(self, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        outside = [each for each in tree_leaves((args, kwargs, output)) if isinstance(each, Tensor)]
+        outside = tensors_in((args, kwargs, output))
         seen = {id(each) for each in map(_storage, outside)} | self._weights.keys()
         for tensor in self.packed:
             storage = _storage(tensor)

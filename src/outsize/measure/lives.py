@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,32 +77,23 @@ class Log:
         num_bytes = tensor.untyped_storage().nbytes()
         if num_bytes % tensor.element_size() or tensor.is_conj() or tensor.is_neg():
             return tensor
-        self.unseen = True
-        try:
+        with self._unseen():
             flat = torch.empty(num_bytes // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
             twin = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-        finally:
-            self.unseen = False
         self._twin(twin.untyped_storage(), index)
         return twin
 
     def away(self, tensor: Tensor, index: int) -> Away:
         """Return a copy in host memory for autograd to keep in place of a real tensor, which may then go."""
-        self.unseen = True
-        try:
+        with self._unseen():
             found = Away(tensor.detach().to("cpu", copy=True), tensor.device, index)
-        finally:
-            self.unseen = False
         self._twin(found, index)
         return found
 
     def back(self, away: Away) -> Tensor:
         """Return the tensor that is away, in memory that counts as what it had."""
-        self.unseen = True
-        try:
+        with self._unseen():
             found = away.copy.to(away.device, copy=True)
-        finally:
-            self.unseen = False
         self._twin(found.untyped_storage(), away.index)
         return found
 
@@ -121,6 +113,14 @@ class Log:
             storages.append(Storage(index, life.size_bytes, life.born, dies, life.role, lets_go))
         self.known.clear()  # no reference will call back any more
         return StepFacts(tuple(self.ops), tuple(storages), tuple(self.saved), training, tuple(modules))
+
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        self.unseen = True
+        try:
+            yield
+        finally:
+            self.unseen = False
 
     def _twin(self, holder: Any, index: int) -> None:
         self.lives[index].num_holders += 1

@@ -6,9 +6,9 @@ import weakref
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from outsize.measure.tensors import tensors_in
 
 
 class LiveBytes(TorchDispatchMode):
@@ -53,7 +53,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 def _storages(values: Any) -> list[torch.UntypedStorage]:
-    return [leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    return [each.untyped_storage() for each in tensors_in(values)]
 
 
 def num_closed_gaps(device: torch.device) -> int:

@@ -12,11 +12,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import mended
 from outsize.measure.lives import Away, Log
+from outsize.measure.tensors import tensors_in
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
 
@@ -70,7 +70,7 @@ def record(
 
 def state_of(optimizer: Optimizer | None) -> list[Tensor]:
     """List the tensors that an optimizer keeps."""
-    return _tensors([list(entries.values()) for entries in optimizer.state.values()]) if optimizer else []
+    return tensors_in([list(entries.values()) for entries in optimizer.state.values()]) if optimizer else []
 
 
 def _is_sum_of_gradients(func: Any, args: tuple[Any, ...]) -> bool:
@@ -103,7 +103,7 @@ class _Watch(TorchDispatchMode):
             return func(*args, **kwargs)
         if self._on_cuda and func is torch.ops.aten.convolution_backward.default:
             args = (self._dense(args[0]), *args[1:])
-        read = _tensors((args, kwargs))
+        read = tensors_in((args, kwargs))
         inputs = tuple(dict.fromkeys(map(self._log.seen, read)))
         result = func(*args, **kwargs)
         if any(isinstance(tensor, FakeTensor) for tensor in read):
@@ -140,7 +140,7 @@ class _Watch(TorchDispatchMode):
         log, kind = self._log, func.overloadpacket.__name__
         backward = torch._C._current_graph_task_id() != -1
         written = _written(func, args, kwargs)
-        results = _tensors(result)
+        results = tensors_in(result)
         made = [tensor for tensor in results if log.find(tensor) is None]
         outputs = [log.seen(tensor) for tensor in written]
         outputs += [log.know(tensor, "activation", born=len(log.ops)) for tensor in made]
@@ -222,9 +222,5 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += _tensors(given)
+            found += tensors_in(given)
     return found
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]

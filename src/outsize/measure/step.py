@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
-from outsize.errors import OutsizeError, TraceError, explain, listed
+from outsize.errors import OutsizeError, TraceError, explain
 from outsize.measure.ghost import AnyNumber, as_on_cuda, ghost_of
 from outsize.measure.record import record, state_of
+from outsize.measure.tensors import format_shapes, shapes_of, tensors_in
 from outsize.plan.step import StepFacts, allocated_bytes
 
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -25,7 +26,7 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 def likeliest(output: Any) -> object:
     """Return share and class of the likeliest class of every pixel, for each tensor of an output."""
-    maps = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.dim() > 1]
+    maps = [each for each in tensors_in(output) if each.dim() > 1]
     return [each.float().softmax(1).max(1) for each in maps]
 
 
@@ -53,7 +54,6 @@ def trace_step(
         ghost = ghost_of(model, mode).train(loss is not None)
         with as_on_cuda() if device == "cuda" else nullcontext(), mode:
             images = _batch(ghost, batch)
-            given = [each for each in tree_leaves(images) if isinstance(each, Tensor)]
             made = _optimizer(ghost, optimizer, foreach=device == "cuda") if loss and optimizer else None
 
             def run() -> None:
@@ -67,7 +67,7 @@ def trace_step(
                     run,
                     ghost,
                     optimizer=made,
-                    given=given,
+                    given=tensors_in(images),
                     training=loss is not None,
                     on_cuda=device == "cuda",
                     outside=outside,
@@ -101,17 +101,15 @@ def _is_shape(like: Any) -> bool:
     return isinstance(like, tuple) and bool(like) and all(isinstance(each, int) for each in like)
 
 
-def _twin(storages: dict[int, Tensor], tensor: Tensor) -> Tensor:
-    """Return a shape in a storage of its own size, which tensors that share theirs share, too."""
-    storage = tensor.untyped_storage()
-    if storage.data_ptr() not in storages:
-        storages[storage.data_ptr()] = torch.empty(storage.nbytes(), dtype=torch.uint8)
-    flat = storages[storage.data_ptr()]
-    size = tensor.element_size()
+def _twin(storages: dict[int, tuple[Any, Tensor]], tensor: Tensor) -> Tensor:
+    """Return a shape in a storage as large as the tensor's, which is shared by all that share that one."""
+    storage, size = tensor.untyped_storage(), tensor.element_size()
+    # with the storage itself, for its id is good for as long as it lives
+    new = storage, torch.empty(storage.nbytes(), dtype=torch.uint8)
+    _, flat = storages.setdefault(id(storage), new)
     flat = flat[: flat.numel() // size * size].view(tensor.dtype)
-    return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).requires_grad_(
-        tensor.requires_grad
-    )
+    twin = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return twin.requires_grad_(tensor.requires_grad)
 
 
 def _optimizer(model: nn.Module, make: MakeOptimizer, *, foreach: bool) -> Optimizer:
@@ -154,12 +152,7 @@ def _is_our_mistake(error: Exception) -> bool:
 
 
 def _why(model: nn.Module, batch: Any, error: Exception) -> str:
-    shapes = (
-        [batch]
-        if _is_shape(batch)
-        else [each.shape for each in tree_leaves(batch) if isinstance(each, Tensor)]
-    )
-    sizes = listed(["x".join(map(str, shape)) for shape in shapes])
+    sizes = format_shapes((batch,) if _is_shape(batch) else shapes_of(batch))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return explain(
         f"a step of {type(model).__name__} cannot be followed for a batch of {sizes}",

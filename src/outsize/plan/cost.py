@@ -96,9 +96,8 @@ class StepCost:
             sources = {self.by_index[source].role for source in maker.inputs}
             if maker.kind == "_to_copy" and sources == {"weight"}:
                 found[each] = self.turn
-        for (
-            storage
-        ) in self.facts.storages:  # of a block that runs again on the way back, or nobody's in forward
+        # of a block that runs again on the way back, or nobody's in forward
+        for storage in self.facts.storages:
             found.setdefault(storage.index, storage.dies)
         return found
 

@@ -25,11 +25,8 @@ from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
 
 _NUM_TRIED = 6  # budgets on the way to the least that something does
-_TIGHTER = (
-    0.98,
-    0.95,
-    0.9,
-)  # of a budget: what is searched for where a search for all of it misses it by a little
+# of a budget: what is searched for where a search for all of it misses it by a little
+_TIGHTER = (0.98, 0.95, 0.9)
 
 
 def plain(task: Task) -> Way:

@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
+from outsize.measure.tensors import tensors_in
 from outsize.strategies.draws import Draws
 from outsize.strategies.find import find_module
 from outsize.strategies.values import changed
@@ -58,7 +59,7 @@ def _rerun(path: str, replaced: Callable[..., Any] | None) -> Callable[..., Any]
             return draws.kept(), _Anew(buffers.aside, draws.given)
 
         # Torch looks at what it is given for the devices whose random numbers and autocast it has to remember.
-        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        tensors = tensors_in((args, kwargs))
         devices = {each.device: each for each in tensors or block.parameters()}
         empty = [each.detach().new_empty(0) for each in devices.values()]
         with _chance(path, block, list(devices)) as (puts_back, draws):
@@ -125,7 +126,7 @@ class _Given:
         self._first: Any = tree_map(lambda each: each, tree)
         self._kept: Any = tree_map(_keep, tree)
         self._path = path
-        held = [each for each in tree_leaves(self._kept) if isinstance(each, Tensor)]
+        held = tensors_in(self._kept)
         self._held = [(each, each._version) for each in held]
 
     def take(self) -> Any:

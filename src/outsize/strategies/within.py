@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,17 +10,14 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
-from outsize.errors import explain, listed
+from outsize.errors import explain
+from outsize.measure.tensors import Shapes, format_shapes, num_values, shapes_of
 from outsize.plan.plan import Plan, Recompute
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.recompute import unmet_by, waits_of
 from outsize.strategies.saved import SavedTensors
-
-Shapes = tuple[tuple[int, ...], ...]
-"""Of all tensors that one call of a model is given."""
 
 
 class Within:
@@ -126,18 +122,3 @@ class Within:
         for text in unmet_by(self._saved, self.plan.recompute or Recompute(), self.plan.swap):
             self._told_unmet = True
             warnings.warn(text, stacklevel=3)
-
-
-def shapes_of(values: Any) -> Shapes:
-    """List the shapes of all tensors in arguments of any kind."""
-    return tuple(tuple(each.shape) for each in tree_leaves(values) if isinstance(each, Tensor))
-
-
-def num_values(shapes: Shapes) -> int:
-    """Count the numbers that tensors of these shapes hold together."""
-    return sum(map(math.prod, shapes))
-
-
-def format_shapes(shapes: Shapes) -> str:
-    """Write shapes: "8x3x96x96" of one tensor, "8x3x96x96, 8" of two."""
-    return listed(["x".join(map(str, shape)) or "one number" for shape in shapes])

@@ -1,0 +1,34 @@
+"""The tensors in arguments of any kind, and their shapes in words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from outsize.errors import listed
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Of all tensors that one call of a model is given."""
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """List all tensors in tuples, lists and dicts of anything."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def shapes_of(values: Any) -> Shapes:
+    """List the shapes of all tensors in arguments of any kind."""
+    return tuple(tuple(each.shape) for each in tensors_in(values))
+
+
+def num_values(shapes: Shapes) -> int:
+    """Count the numbers that tensors of these shapes hold together."""
+    return sum(map(math.prod, shapes))
+
+
+def format_shapes(shapes: Shapes) -> str:
+    """Write shapes: "8x3x96x96" of one tensor, "8x3x96x96, 8" of two."""
+    return listed(["x".join(map(str, shape)) or "one number" for shape in shapes])
