@@ -285,27 +285,32 @@ class _Shared(nn.Module):
         return one + two + three + four
 
 
+def _sum(model: nn.Module, images: Tensor) -> Tensor:
+    found: Tensor = model(images).float().sum()
+    return found
+
+
 @pytest.mark.parametrize("share", [0.9, 0.8, 0.75])
 def test_a_recorded_step_takes_what_its_plan_says(share: float) -> None:
     images = torch.randn(2, 3, 64, 64)
-    plain = outsize.within(_Shared(fussy=True), images, "1GiB", optimizer=None)
+    plain = outsize.within(_Shared(fussy=True), images, "1GiB", optimizer=None, loss=_sum)
     budget = int(share * plain.plan.peak_bytes / 0.7)
     model = _Shared(fussy=True)
-    fit = outsize.within(model, images, budget, optimizer=None)
+    fit = outsize.within(model, images, budget, optimizer=None, loss=_sum)
     assert fit.recorded is not None
     assert fit.plan.recompute is not None
     assert fit.plan.peak_bytes <= 0.7 * budget
     with fit:
-        facts = record(lambda: model(images).float().sum().backward(), model, given=[images])
+        facts = record(lambda: _sum(model, images).backward(), model, given=[images])
     assert StepCost(facts).peak_bytes() == fit.plan.peak_bytes
 
 
 def test_a_recorded_step_that_takes_too_much_is_refused_with_what_was_seen() -> None:
     images = torch.randn(2, 3, 64, 64)
-    plain = outsize.within(_Shared(fussy=True), images, "1GiB", optimizer=None).plan.peak_bytes
+    plain = outsize.within(_Shared(fussy=True), images, "1GiB", optimizer=None, loss=_sum).plan.peak_bytes
     budget = int(0.65 * plain / 0.7)
     with pytest.raises(PlanError, match="a step does not fit the budget") as refused:
-        outsize.within(_Shared(fussy=True), images, budget, optimizer=None)
+        outsize.within(_Shared(fussy=True), images, budget, optimizer=None, loss=_sum)
     least, most = re.findall(r"at (?:least|most) ([\d.]+) MiB", str(refused.value))
     assert float(least) > float(most)
 

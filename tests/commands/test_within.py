@@ -212,3 +212,19 @@ def test_the_budget_that_a_refusal_names_will_do() -> None:
         outsize.within(model, images, int(0.4 * plain))
     (named,) = re.findall(r'raise the budget to "(\d+MiB)"', str(refused.value))
     assert outsize.within(model, images, named).plan.exact
+
+
+def test_a_loss_that_is_not_told_is_taken_to_need_what_most_do() -> None:
+    """Logits of many classes: what a loss keeps and makes of them is a good part of the step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 1))
+    images, labels = torch.randn(2, 3, 64, 64), torch.randint(0, 32, (2, 64, 64))
+    untold = outsize.within(model, images, "1GiB").plan.peak_bytes
+    for criterion in (
+        nn.functional.cross_entropy,
+        lambda found, _: nn.functional.mse_loss(found, found.detach() + 1),
+    ):
+        told = outsize.within(
+            model, images, "1GiB", loss=lambda net, each, by=criterion: by(net(each), labels)
+        )
+        assert untold >= 0.98 * told.plan.peak_bytes

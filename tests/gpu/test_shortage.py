@@ -21,7 +21,7 @@ from outsize.runs import RunFolder
 from outsize.strategies import compose
 from outsize.strategies.step import Step, Terms
 
-AT_STEP, NUM_STEPS, BATCH = 6, 12, 32
+NUM_STEPS, BATCH = 12, 32
 LEFT = 0.5  # of what a plain step takes: too little for it, and enough for one that recomputes and moves
 _HOLDER = """
 import sys, torch
@@ -66,8 +66,8 @@ def _holder() -> Iterator[_Holder]:
 class _Watched:
     """Steps of a training: their losses, what they take, and at one of them somebody who takes memory away."""
 
-    def __init__(self, holder: _Holder | None = None, left_bytes: int = 0) -> None:
-        self._holder, self._left_bytes = holder, left_bytes
+    def __init__(self, holder: _Holder | None = None, left_bytes: int = 0, at_step: int = 0) -> None:
+        self._holder, self._left_bytes, self._at_step = holder, left_bytes, at_step
         self._make = compose.compose
         self.losses: list[float] = []
         self.taken_bytes = 0  # by a step, at most, over what is there between steps
@@ -78,7 +78,7 @@ class _Watched:
             return step  # that the planner tries
 
         def run(batch: Batch, *, last: bool) -> Terms:
-            if len(self.losses) == AT_STEP and self._holder is not None:
+            if len(self.losses) == self._at_step and self._holder is not None:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # as after a validation, or with memory that never was this process's
                 print(f"\nthe other process holds {self._holder.take(self._left_bytes) / 2**30:.1f} GiB")
@@ -93,7 +93,7 @@ class _Watched:
         return run
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _exact() -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
@@ -103,7 +103,7 @@ def _exact() -> Iterator[None]:
 
 
 def _trained(
-    folder: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch, watched: _Watched
+    folder: Path, scenes: Path, watched: _Watched, *, graph: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Train, and return the plan at the end and all warnings about plans."""
     folder.mkdir()
@@ -117,8 +117,9 @@ def _trained(
         "train.samples_per_epoch": BATCH * NUM_STEPS,
         "train.lr": 1e-4,
         "train.precision": "fp32",
+        "train.graph": str(graph).lower(),
     }
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "compose", watched.compose)
         overrides = [f"{key}={value}" for key, value in asked.items()]
         train(job, overrides=overrides, device_name="cuda", mode="new", reporter=Reporter("quiet"))
@@ -129,23 +130,43 @@ def _trained(
     return json.loads(run.plan.read_text())["train"], told
 
 
-def test_a_training_survives_another_process_that_takes_memory(
-    tmp_path: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = _Watched()
-    before, told = _trained(tmp_path / "alone", scenes, monkeypatch, alone)
+@pytest.fixture(scope="module")
+def alone(
+    _exact: None, tmp_path_factory: pytest.TempPathFactory, scenes: Path
+) -> tuple[_Watched, dict[str, Any]]:
+    """A training that nobody disturbs, and its plan."""
+    watched = _Watched()
+    plan, told = _trained(tmp_path_factory.mktemp("shortage") / "alone", scenes, watched, graph=False)
     assert told == []
-    assert len(alone.losses) == NUM_STEPS
+    assert len(watched.losses) == NUM_STEPS
+    assert watched.losses[-1] < watched.losses[0]
+    return watched, plan
+
+
+@pytest.mark.parametrize(
+    ("graph", "at_step", "is_short"),
+    [
+        pytest.param(False, 6, True, id="called"),
+        pytest.param(True, 1, True, id="not yet recorded"),
+        pytest.param(True, 6, False, id="recorded"),  # it holds its memory, and nobody can take it
+    ],
+)
+def test_a_training_survives_another_process_that_takes_memory(
+    tmp_path: Path,
+    scenes: Path,
+    alone: tuple[_Watched, dict[str, Any]],
+    graph: bool,
+    at_step: int,
+    is_short: bool,
+) -> None:
+    undisturbed, before = alone
     with _holder() as holder:
-        beset = _Watched(holder, int(LEFT * alone.taken_bytes))
-        after, told = _trained(tmp_path / "beset", scenes, monkeypatch, beset)
+        beset = _Watched(holder, int(LEFT * undisturbed.taken_bytes), at_step)
+        after, told = _trained(tmp_path / "beset", scenes, beset, graph=graph)
     print("\n".join(told))
-    print(f"alone {alone.losses}\nbeset {beset.losses}")
-    assert told
+    print(f"alone {undisturbed.losses}\nbeset {beset.losses}")
+    assert bool(told) == is_short
     assert all(text.startswith("memory ran out: ") for text in told)
-    assert after["peak_bytes"] < before["peak_bytes"]
+    assert not is_short or after["peak_bytes"] < before["peak_bytes"]
     assert after["exact"]
-    assert len(beset.losses) == NUM_STEPS
-    assert beset.losses[:AT_STEP] == pytest.approx(alone.losses[:AT_STEP], rel=1e-4)
-    assert beset.losses == pytest.approx(alone.losses, rel=1e-2)
-    assert alone.losses[-1] < alone.losses[0]
+    assert beset.losses == pytest.approx(undisturbed.losses, rel=1e-3)

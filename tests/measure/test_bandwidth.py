@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from outsize.measure import bandwidth
+from outsize.measure import bandwidth, remembered
 from outsize.measure.bandwidth import Measured, cache_folder, machine_rates, measure, recall_or_measure
+from outsize.measure.machine import free_gpu_bytes
 
 _CPU = torch.device("cpu")
+MIB = 2**20
 
 
 def _made_up(fingerprint: str, memory: float = 2e10) -> Measured:
@@ -198,12 +200,6 @@ def test_tf32_is_on_only_where_it_is_measured(precision: Any) -> None:
     assert settings() == before
 
 
-def test_work_is_smaller_on_a_gpu_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free_gib, size in ((40, "gpu"), (1, "full gpu")):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free_gib: (free << 30, 80 << 30))
-        assert bandwidth._size(torch.device("cuda")) == size
-
-
 def test_rates_of_a_gpu_go_into_a_plan() -> None:
     matmul = {"fp32": 5e13, "fp16": 7e14, "tf32": 3e14, "bf16": 7.1e14}
     conv = {"fp32": 4e13, "fp16": 6e14, "tf32": 3.5e14, "bf16": 6e14}
@@ -219,3 +215,53 @@ def test_rates_of_a_gpu_go_into_a_plan() -> None:
     assert found.to_device_bytes_per_s == 5.5e10
     assert found.host_op_s == 2e-5
     assert found.crowded_bytes_per_s is None
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., torch.device]:
+    """Make believe that there is a GPU of 16 GiB with so much free, for a process with a cap that holds some."""
+
+    def make(*, free: int, share: float = 1.0, held: int = 0) -> torch.device:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * MIB, 16 * 1024 * MIB))
+        monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: held * MIB)
+        return torch.device("cuda", 0)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("settings", "room", "side"),
+    [
+        ({"free": 10_000}, 10_000, 8192),
+        ({"free": 2_000}, 2_000, 4096),
+        ({"free": 500}, 500, 2048),
+        ({"free": 10_000, "share": 1 / 8, "held": 48}, 2_000, 4096),
+        ({"free": 10_000, "share": 1 / 16, "held": 524}, 500, 2048),
+        ({"free": 10_000, "share": 1 / 16, "held": 2_000}, 0, 2048),
+        ({"free": 10, "share": 0.5}, 10, 2048),
+    ],
+)
+def test_work_is_as_large_as_there_is_room(
+    gpu: Callable[..., torch.device], settings: dict[str, Any], room: int, side: int
+) -> None:
+    device = gpu(**settings)
+    assert free_gpu_bytes(device) == room * MIB
+    assert bandwidth._work_for(device).side == side
+
+
+@pytest.mark.parametrize(("free", "num_made"), [(2_000, 1), (500, 2)])
+def test_what_little_work_tells_is_not_remembered(
+    gpu: Callable[..., torch.device],
+    monkeypatch: pytest.MonkeyPatch,
+    counted: list[Measured],
+    tmp_path: Path,
+    free: int,
+    num_made: int,
+) -> None:
+    device = gpu(free=free)
+    monkeypatch.setattr(bandwidth, "fingerprint", lambda _: "one")
+    monkeypatch.setattr(remembered, "is_shared", lambda _: False)
+    for _ in range(2):
+        recall_or_measure(device, folder=tmp_path)
+    assert len(counted) == num_made

@@ -50,7 +50,7 @@ class OwnStep:
 
     model: nn.Module
     example: Any
-    loss: Loss | None  # None: the sum of all outputs
+    loss: Loss | None  # None: the mean square of all outputs
     optimizer: MakeOptimizer | None
     device: torch.device
     autocast: torch.dtype | None  # what autocast casts to; None: it is off
@@ -65,7 +65,7 @@ class OwnStep:
         self.calls.clear()
         noting = model.register_forward_pre_hook(note, with_kwargs=True)
         try:
-            value = (self.loss or _sum_of_outputs)(model, example)
+            value = (self.loss or _square_of_outputs)(model, example)
         finally:
             noting.remove()
         torch.clear_autocast_cache()  # as at the end of the caller's autocast, which may be around all of this
@@ -275,14 +275,15 @@ def _left_as_it_was(model: nn.Module) -> Iterator[None]:
             module.training = was
 
 
-def _sum_of_outputs(model: nn.Module, example: Any) -> Tensor:
+def _square_of_outputs(model: nn.Module, example: Any) -> Tensor:
+    """Return what takes as much memory as most losses do: it keeps its input in float32, and makes a gradient of it."""
     if isinstance(example, tuple | list):
         output = model(*example)
     elif isinstance(example, dict) and _takes(model, example):
         output = model(**example)
     else:
         output = model(example)
-    found = [each.float().sum() for each in tensors_in(output) if each.requires_grad]
+    found = [each.float().square().mean() for each in tensors_in(output) if each.requires_grad]
     if not found:
         needed = "a tensor that a gradient comes from, or tuples, lists and dicts of such"
         remedy = "say what backward begins at: loss=lambda model, example: ..."

@@ -121,9 +121,9 @@ def _learn(
     step_of: Callable[[int, Size], StepFacts],
 ) -> Learnt | None:
     """Learn from steps of one size; None where there is no room for them, or the model does not run on it."""
-    import torch
 
     from outsize.errors import TraceError
+    from outsize.measure.machine import free_gpu_bytes
     from outsize.measure.profiled import taught_by
     from outsize.plan.choose import USABLE
     from outsize.plan.cost import StepCost
@@ -136,7 +136,7 @@ def _learn(
     except TraceError:
         return None
     cuda = device.type == "cuda"
-    if cuda and StepCost(facts).peak_bytes() > USABLE["cuda"] * torch.cuda.mem_get_info(device)[0]:
+    if cuda and StepCost(facts).peak_bytes() > USABLE["cuda"] * free_gpu_bytes(device):
         return None
     subject = Subject(job, model, shape, device, where.bf16, where.fuse)
     try:

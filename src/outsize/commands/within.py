@@ -62,10 +62,11 @@ def within(
     `example` is a batch: a tensor; a tuple or list, which is spread over the arguments of forward; or a dict, whose
     entries are keywords of forward where it takes them by these names, else the dict is its one argument. `budget` is
     the memory for weights, gradients, optimizer and all that a step holds ("16GiB", or a number of bytes), by default
-    what the device has free. `loss(model, example)` is what backward begins at, by default the sum of all outputs.
-    `optimizer` makes one of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether
-    steps run under autocast, by default whether this call does. A module that cannot be followed on shapes alone runs
-    a real step on the example, with everything kept if there is room, and then as planned; `fit.recorded` says why.
+    what the device has free. `loss(model, example)` is what backward begins at, by default the mean square of all
+    outputs, which takes as much memory as most losses do; with your own the predicted peak is exact. `optimizer` makes
+    one of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether steps run under
+    autocast, by default whether this call does. A module that cannot be followed on shapes alone runs a real step on
+    the example, with everything kept if there is room, and then as planned; `fit.recorded` says why.
     """
     step = own_step(model, example, loss, optimizer, bf16)
     machine, on_gpu = look_at_machine(step.device), step.device.type == "cuda"

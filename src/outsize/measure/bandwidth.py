@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from outsize.measure.machine import free_gpu_bytes
 from outsize.measure.remembered import cache_folder, device_name, driver, fingerprint, recall_or_make
 from outsize.plan.machines import GIB
 from outsize.plan.times import CONVOLUTION_CALLS, GRADIENT_CALLS, Precision, Rates
@@ -21,6 +22,24 @@ from outsize.plan.times import CONVOLUTION_CALLS, GRADIENT_CALLS, Precision, Rat
 BUDGET_S = 4.0  # of timed work; loading of CUDA's libraries comes on top the first time
 _LONG_ENOUGH_S = 0.01  # between two looks at the clock: starting a kernel is then lost in it
 _DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How large the work is that is timed; the larger, the nearer to what the device can do."""
+
+    room_bytes: int  # that a device must have for it
+    side: int  # of matrices
+    batch: int  # of images of 128 x 128
+    channels: int
+    copied_bytes: int
+
+
+_ON_CPU = _Work(0, 1024, 1, 64, 2**28)
+_ON_GPU = (_Work(4 * GIB, 8192, 16, 256, 2**30), _Work(GIB, 4096, 4, 256, 2**28))  # take up to 3 GiB, and 0.7
+_ON_FULL_GPU = _Work(
+    0, 2048, 1, 256, 2**26
+)  # in part of a size for caches: a guess for now, not to be remembered
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,7 @@ def recall_or_measure(
         device,
         read=lambda path: _recall(path, here),
         make=lambda: measure(device, budget_s=budget_s),
+        lasts=lambda _: _work_for(device) is not _ON_FULL_GPU,
     )
 
 
@@ -83,6 +103,7 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
     start_s = time.perf_counter()
     cuda = device.type == "cuda"
     precisions = _precisions(device)
+    work = _work_for(device)
     turn_s = budget_s / (2 * len(precisions) + (4 if cuda else 2))
     matmul: dict[str, float] = {}
     conv: dict[str, float] = {}
@@ -94,10 +115,10 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
         stack.enter_context(torch.inference_mode())
         for precision in precisions:
             with _only(precision, cuda):
-                matmul[precision] = _matmul_flops_per_s(device, _DTYPE[precision], turn_s)
-                conv[precision] = _conv_flops_per_s(device, _DTYPE[precision], turn_s)
-        memory = _memory_bytes_per_s(device, turn_s)
-        to_device, to_host = _link_bytes_per_s(device, turn_s) if cuda else (None, None)
+                matmul[precision] = _matmul_flops_per_s(device, work, _DTYPE[precision], turn_s)
+                conv[precision] = _conv_flops_per_s(device, work, _DTYPE[precision], turn_s)
+        memory = _memory_bytes_per_s(device, work, turn_s)
+        to_device, to_host = _link_bytes_per_s(device, work, turn_s) if cuda else (None, None)
     return Measured(
         fingerprint=fingerprint(device),
         device=device_name(device),
@@ -142,16 +163,16 @@ def _only(precision: Precision, cuda: bool) -> Iterator[None]:
         matmul.fp32_precision = before
 
 
-def _matmul_flops_per_s(device: torch.device, dtype: torch.dtype, turn_s: float) -> float:
-    side = {"cpu": 1024, "gpu": 8192, "full gpu": 4096}[_size(device)]
+def _matmul_flops_per_s(device: torch.device, work: _Work, dtype: torch.dtype, turn_s: float) -> float:
+    side = work.side
     left, right = (_random((side, side), device, dtype) for _ in range(2))
     out = torch.empty_like(left)
     return 2 * side**3 / _seconds(lambda: torch.mm(left, right, out=out), device, turn_s)
 
 
-def _conv_flops_per_s(device: torch.device, dtype: torch.dtype, turn_s: float) -> float:
+def _conv_flops_per_s(device: torch.device, work: _Work, dtype: torch.dtype, turn_s: float) -> float:
     """Time a layer from the middle of a U-Net: 3 x 3, as many channels out as in, channels last."""
-    batch, channels = {"cpu": (1, 64), "gpu": (16, 256), "full gpu": (4, 256)}[_size(device)]
+    batch, channels = work.batch, work.channels
     images = _random((batch, channels, 128, 128), device, dtype)
     kernel = _random((channels, channels, 3, 3), device, dtype)
     images, kernel = (each.contiguous(memory_format=torch.channels_last) for each in (images, kernel))
@@ -159,18 +180,16 @@ def _conv_flops_per_s(device: torch.device, dtype: torch.dtype, turn_s: float) -
     return flops / _seconds(lambda: torch.nn.functional.conv2d(images, kernel, padding=1), device, turn_s)
 
 
-def _memory_bytes_per_s(device: torch.device, turn_s: float) -> float:
+def _memory_bytes_per_s(device: torch.device, work: _Work, turn_s: float) -> float:
     """Time a copy too large for any cache; each byte is read and written."""
-    size_bytes = {"cpu": 2**28, "gpu": 2**30, "full gpu": 2**28}[_size(device)]
-    source = torch.ones(
-        size_bytes // 4, device=device
-    )  # written to, or all its pages would be one page of zeros
+    # written to, or all its pages would be one page of zeros
+    source = torch.ones(work.copied_bytes // 4, device=device)
     target = torch.empty_like(source)
-    return 2 * size_bytes / _seconds(lambda: target.copy_(source), device, turn_s)
+    return 2 * work.copied_bytes / _seconds(lambda: target.copy_(source), device, turn_s)
 
 
-def _link_bytes_per_s(device: torch.device, turn_s: float) -> tuple[float, float]:
-    size_bytes = 2**28
+def _link_bytes_per_s(device: torch.device, work: _Work, turn_s: float) -> tuple[float, float]:
+    size_bytes = min(work.copied_bytes, 2**28)
     there = _random((size_bytes // 4,), device, torch.float32)
     here = torch.empty(size_bytes // 4, pin_memory=True)
     to_host_s = _seconds(lambda: here.copy_(there, non_blocking=True), device, turn_s)
@@ -202,11 +221,12 @@ def _host_op_s(device: torch.device, turn_s: float) -> float:
     return sorted(taken_s[2:])[(len(taken_s) - 2) // 4] / num_calls
 
 
-def _size(device: torch.device) -> str:
-    """Say how large the work may be: it takes up to 3 GiB on a GPU, less than 1 GiB on one that is nearly full."""
+def _work_for(device: torch.device) -> _Work:
+    """Choose the largest work that there is room for."""
     if device.type != "cuda":
-        return "cpu"
-    return "gpu" if torch.cuda.mem_get_info(device)[0] >= 4 * GIB else "full gpu"
+        return _ON_CPU
+    room_bytes = free_gpu_bytes(device)
+    return next((each for each in _ON_GPU if room_bytes >= each.room_bytes), _ON_FULL_GPU)
 
 
 def _random(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -31,12 +31,21 @@ def pick_device(name: str) -> torch.device:
     raise JobError(explain("no such device", name, f"one of {', '.join(there)}", "choose with --device"))
 
 
+def free_gpu_bytes(device: torch.device) -> int:
+    """Return what this process may still take of a GPU: what nobody holds, as far as a cap of its own leaves it."""
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    if share >= 1:
+        return free_bytes
+    return max(0, min(free_bytes, int(share * total_bytes) - torch.cuda.memory_reserved(device)))
+
+
 def look_at_machine(device: torch.device) -> Machine:
     """Return name, memory and cores of the device and its host."""
     free_bytes = free_host_bytes()
     if device.type == "cuda":
-        gpu_free_bytes, gpu_bytes = torch.cuda.mem_get_info(device)
+        gpu_bytes = torch.cuda.mem_get_info(device)[1]
         name = torch.cuda.get_device_name(device)
-        return Machine(str(device), name, gpu_bytes, gpu_free_bytes, num_cores(), free_bytes)
+        return Machine(str(device), name, gpu_bytes, free_gpu_bytes(device), num_cores(), free_bytes)
     name, all_bytes = platform.processor() or platform.machine(), int(psutil.virtual_memory().total)
     return Machine("cpu", name, all_bytes, free_bytes, num_cores(), free_bytes)
