@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from outsize.bench import gauge
 from outsize.bench.gauge import NUM_TIMED, NUM_WARM, Turn, take_turn, weigh_on_cpu
+from outsize.measure.machine import sweep
 
 GPU = torch.device("cuda", 0)
 
@@ -86,5 +86,5 @@ def test_the_cap_is_lifted_after_a_failure(calls: list[Any]) -> None:
     with pytest.raises(torch.OutOfMemoryError):
         take_turn(fail, GPU, cap_bytes=100)
     assert [each for each in calls if isinstance(each, float)] == [0.1, 1.0]
-    gauge.let_go(GPU)
+    sweep(GPU)
     assert calls[-1] == "empty"

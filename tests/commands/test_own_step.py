@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from typing import Any
 
 import pytest
@@ -352,6 +354,31 @@ def test_a_step_with_all_that_is_saved_in_host_memory_is_the_step_that_keeps_it(
     # and forward lets go of each as seen on shapes
     for mine, theirs in zip(seen.saved, followed.saved, strict=True):
         assert _let_go_before(one, mine.storage) == _let_go_before(other, theirs.storage)
+
+
+def test_an_attempt_that_runs_out_of_memory_holds_nothing_when_the_next_begins() -> None:
+    storages: list[weakref.ref[Any]] = []
+    num_alive: list[int] = []
+
+    class Cramped(_Two):
+        def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+            num_alive.append(sum(each() is not None for each in storages))
+            saved = self.inner[:3](images)
+            assert saved.mean().item() < 1e9  # not to be followed on shapes
+            storages.append(weakref.ref(saved.untyped_storage()))
+            found: Tensor = self.inner[3](saved)
+            if len(storages) == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return found
+
+    gc.disable()
+    try:
+        _, reason = facts_of(own_step(Cramped(), IMAGES, None, None, None))
+    finally:
+        gc.enable()
+    assert reason is not None
+    assert len(storages) == 2
+    assert num_alive[-1] == 0
 
 
 def _let_go_before(cost: StepCost, storage: int) -> tuple[str, bool]:

@@ -8,7 +8,6 @@ A turn of one way, the process capped so that memory beyond is really gone:
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from outsize.measure.machine import sweep
 from outsize.measure.memory import LiveBytes, num_closed_gaps
 
 NUM_WARM = {"cuda": 4, "cpu": 1}  # the first asks the driver for memory, and the host falls behind
@@ -58,9 +58,8 @@ def weigh_on_cpu(run: Run, lasting_bytes: int) -> int:
 @contextmanager
 def capped(device: torch.device, cap_bytes: int | None) -> Iterator[None]:
     """Inside the block torch's allocator holds at most so many bytes of a GPU; what it holds idle is let go first."""
-    gc.collect()
     torch.cuda.synchronize(device)
-    torch.cuda.empty_cache()
+    sweep(device)
     total_bytes = torch.cuda.mem_get_info(device)[1]
     share = 1.0 if cap_bytes is None else min(1.0, cap_bytes / total_bytes)
     torch.cuda.set_per_process_memory_fraction(share, device)
@@ -68,13 +67,6 @@ def capped(device: torch.device, cap_bytes: int | None) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
-
-
-def let_go(device: torch.device) -> None:
-    """Give back what a step that failed has left behind."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def _turn_on_gpu(run: Run, device: torch.device) -> Turn:

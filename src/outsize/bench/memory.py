@@ -16,10 +16,11 @@ import torch
 
 from outsize.bench.cap import Cap
 from outsize.bench.entry import Entry
-from outsize.bench.gauge import Turn, let_go, take_turn, weigh_on_cpu
+from outsize.bench.gauge import Turn, take_turn, weigh_on_cpu
 from outsize.bench.subject import Subject
 from outsize.bench.ways import OURS, WAYS, Blocks, ours
 from outsize.errors import JobError, ModelError, OutsizeError, explain
+from outsize.measure.machine import sweep
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.strategies.step import Step
@@ -241,4 +242,4 @@ def _attempt(subject: Subject, entry: Entry, what: Callable[[], None]) -> None:
         entry.run, entry.is_short = None, isinstance(error, torch.OutOfMemoryError)
     if entry.failed is not None:
         subject.forget()
-        let_go(subject.device)
+        sweep(subject.device)

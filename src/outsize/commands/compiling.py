@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,8 @@ def try_compiled(
     """
     import torch
 
+    from outsize.measure.machine import sweep
+
     section, device, bf16 = job.train, where.device, where.bf16
     assert device is not None
     num_samples, side_px = min(section.batch, _NUM_SAMPLES), section.tile_px
@@ -63,9 +64,7 @@ def try_compiled(
         reporter.say("warning", "warning: nothing is compiled: a few samples do not fit plainly")
         return ()
     finally:
-        gc.collect()  # steps and their optimizers know each other
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        sweep(device)  # steps and their optimizers know each other
     return tuple(found)
 
 

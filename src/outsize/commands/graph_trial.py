@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import math
 import time
 from collections.abc import Callable
@@ -121,6 +120,8 @@ def _ran(
     """Run a few steps of a copy of the model, and let it go."""
     import torch
 
+    from outsize.measure.machine import sweep
+
     plan, section = trial.plan, trial.job.train
     step = real_step(
         trial.job,
@@ -139,8 +140,7 @@ def _ran(
         return _Ran(seconds, losses, torch.cuda.memory_reserved(trial.device))
     finally:
         del step
-        gc.collect()  # the step and its optimizer know each other
-        torch.cuda.empty_cache()
+        sweep(trial.device)  # the step and its optimizer know each other
 
 
 def _nudged(model: nn.Module) -> nn.Module:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
+from outsize.measure.machine import sweep
 from outsize.measure.record import record
 from outsize.measure.step import state_bytes, trace_step
 from outsize.measure.tensors import Shapes, shapes_of, tensors_in
@@ -198,6 +199,7 @@ def _run_somehow(step: OwnStep, reason: str) -> StepFacts:
             if not ran_out(error):
                 raise
             found = first_line(error)
+        sweep(step.device)  # when the error is gone, which holds the frames of the attempt
     problem = "a real step on the example does not fit, even with all that it saves in host memory"
     raise PlanError(explain(problem, found, f"room for it, for {reason}", "give a smaller example"))
 

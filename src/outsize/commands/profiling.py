@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -162,6 +161,7 @@ def see(subject: Subject) -> Seen | None:
     """Run steps and look at them; None where there is no room for them."""
     import torch
 
+    from outsize.measure.machine import sweep
     from outsize.measure.profiled import look_at
 
     device = subject.device
@@ -178,9 +178,7 @@ def see(subject: Subject) -> Seen | None:
         return None
     finally:
         run = None
-        gc.collect()  # the step and its optimizer know each other
-        if cuda:
-            torch.cuda.empty_cache()
+        sweep(device)  # the step and its optimizer know each other
 
 
 @dataclass(frozen=True)

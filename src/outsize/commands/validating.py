@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +52,7 @@ def validate_with_less(
     Tiles with their halos give what the whole does, so they may be smaller; not where objects are found in them, or
     where a model looks further than the halo.
     """
-    import torch
-
+    from outsize.measure.machine import sweep
     from outsize.strategies.recover import ran_out
 
     cuts = task != "instances" and prepared.predict_plan.exact and not prepared.facts.halo.obstacles
@@ -68,9 +66,7 @@ def validate_with_less(
             found = first_line(error)
         # out here, for the error holds the frames of the attempt, and they hold its tensors
         assert less.tiles is not None
-        gc.collect()
-        if prepared.device.type == "cuda":
-            torch.cuda.empty_cache()
+        sweep(prepared.device)
         what = f"{format_count(less.batch, 'tile')} at once, with a core of {less.tiles.core_px} px"
         changed(less, f"memory ran out in validation ({found}): it begins anew, {what}")
         prepared = prepared.with_plan(less)

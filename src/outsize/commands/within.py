@@ -27,7 +27,7 @@ from outsize.job.fields import Bytes
 from outsize.job.mistakes import mistake
 from outsize.measure.bandwidth import machine_rates
 from outsize.measure.host import host_room_bytes
-from outsize.measure.machine import look_at_machine
+from outsize.measure.machine import look_at_machine, sweep
 from outsize.plan.choose import limit_for, usable_share
 from outsize.plan.facts import Machine
 from outsize.plan.ladder import choose_recompute
@@ -136,6 +136,7 @@ def _seen_bytes(step: OwnStep, plan: Plan, *, at_least: float) -> float:
     except RuntimeError as error:
         if not ran_out(error):
             raise
+    sweep(step.device)  # when the error is gone, which held the frames of the attempt
     return _MORE * max(at_least, plan.peak_bytes)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from outsize.measure.tensors import tensors_in
+from outsize.measure.tensors import tensors_in, without_history
 from outsize.plan.compiled import CompiledSaved
 from outsize.plan.step import allocated_bytes
 
@@ -53,7 +53,7 @@ def _pack(blocks: Collection[_Kept]) -> Callable[[Tensor], Tensor]:
         for block in blocks:
             if block.running:
                 block.packed.append(tensor.detach())
-        return tensor
+        return without_history(tensor)
 
     return pack
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outsize.measure.tensors import without_history
 from outsize.plan.step import Role, Saved, StepFacts, StepOp, Storage, allocated_bytes
 
 
@@ -76,7 +77,7 @@ class Log:
         """Return a shape for autograd to keep in place of one: so it is seen when others let go of the storage."""
         num_bytes = tensor.untyped_storage().nbytes()
         if num_bytes % tensor.element_size() or tensor.is_conj() or tensor.is_neg():
-            return tensor
+            return without_history(tensor)
         with self._unseen():
             flat = torch.empty(num_bytes // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
             twin = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

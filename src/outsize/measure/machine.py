@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 
 import psutil
@@ -38,6 +39,13 @@ def free_gpu_bytes(device: torch.device) -> int:
     if share >= 1:
         return free_bytes
     return max(0, min(free_bytes, int(share * total_bytes) - torch.cuda.memory_reserved(device)))
+
+
+def sweep(device: torch.device) -> None:
+    """Give memory back that nobody uses any more, also in circles of objects, as the frames of a failed attempt are."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def look_at_machine(device: torch.device) -> Machine:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import mended
 from outsize.measure.lives import Away, Log
-from outsize.measure.tensors import tensors_in
+from outsize.measure.tensors import tensors_in, without_history
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
 
@@ -186,13 +186,13 @@ def _packing(log: Log, where: Where, *, away: bool) -> Callable[[Tensor], Tensor
     def pack(tensor: Tensor) -> Tensor | Away:
         storage = log.seen(tensor)
         if log.lives[storage].role == "weight" or is_parameter(tensor):
-            return tensor
+            return without_history(tensor)
         here = where.here
         log.saved.append(Saved((*here, log.ordinals[here]), storage, tensor.nbytes, len(log.ops)))
         log.ordinals[here] += 1
         if isinstance(tensor, FakeTensor):
             return log.twin_of(tensor, storage)
-        return log.away(tensor, storage) if away else tensor
+        return log.away(tensor, storage) if away else without_history(tensor)
 
     return pack
 

@@ -1,4 +1,4 @@
-"""The tensors in arguments of any kind, and their shapes in words."""
+"""Tensors: those in arguments of any kind, their shapes in words, and as what one may be saved."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ Shapes = tuple[tuple[int, ...], ...]
 def tensors_in(values: Any) -> list[Tensor]:
     """List all tensors in tuples, lists and dicts of anything."""
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def without_history(tensor: Tensor) -> Tensor:
+    """Return the tensor with its version counter, but without its gradient function.
+
+    Autograd's node holds what is saved for it: a tensor that holds the node would never be freed.
+    """
+    return tensor if tensor.is_leaf else tensor.detach()
 
 
 def shapes_of(values: Any) -> Shapes:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from outsize.measure.tensors import without_history
 from outsize.measure.where import Where
 from outsize.plan.plan import Swap
 from outsize.plan.step import Key
@@ -18,7 +19,7 @@ from outsize.strategies.moving import Shuttle
 from outsize.strategies.packing import LearningPacking, Names, Packing, SavedStats, unpack
 from outsize.strategies.recipes import fuses
 from outsize.strategies.switch import Switch
-from outsize.strategies.values import Kept, Value, leaves_of, without_history
+from outsize.strategies.values import Kept, Value, leaves_of
 from outsize.strategies.watch import Site, Watch
 
 __all__ = ["SavedStats", "SavedTensors", "recomputable"]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from outsize.errors import ModelError, explain
+from outsize.measure.tensors import without_history
 
 if TYPE_CHECKING:
     from outsize.plan.step import Key
@@ -218,14 +219,6 @@ class Signal(NamedTuple):
 def geometry_of(tensor: Tensor) -> Geometry:
     """Return size, stride and offset."""
     return tensor.shape, tensor.stride(), tensor.storage_offset()
-
-
-def without_history(tensor: Tensor) -> Tensor:
-    """Return the tensor with its version counter, but without its gradient function.
-
-    Autograd's node holds what is saved for it: a tensor that holds the node would never be freed.
-    """
-    return tensor if tensor.is_leaf else tensor.detach()
 
 
 def leaves_of(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> tuple[list[Value | Kept], int]:
