@@ -265,6 +265,26 @@ def test_a_phase_may_train_a_part_of_it() -> None:
     assert trained == {"head.weight", "head.bias"}
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_phase_after_a_validation_trains_all_weights(mode: type[torch.no_grad]) -> None:
+    """Its optimizer is given the parameters that last, and not those of a forward that no backward followed."""
+    found = {}
+    for plan in (PLAIN, ON_HOST):
+        model = _net()
+        step = compose(model, _terms, plan, bf16=False)
+        for _ in range(2):
+            _steps(step, _optimizer(model), 2)
+            model.eval()
+            with mode():
+                model(_batch().images)
+            model.train()
+        found[plan] = model.state_dict()
+    before = _net().state_dict()
+    for key, value in found[PLAIN].items():
+        torch.testing.assert_close(found[ON_HOST][key], value, rtol=1e-5, atol=1e-6)
+        assert not torch.equal(value, before[key])
+
+
 @pytest.mark.parametrize("first", ["predict", "train"])
 def test_prediction_and_training_in_any_order(first: str) -> None:
     model, plain = offload(_net(), Offload(BLOCKS), CPU), _net()

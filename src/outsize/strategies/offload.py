@@ -61,6 +61,7 @@ def offload(model: nn.Module, setting: Offload, device: torch.device, *, bf16: b
         for module in _units(model):
             module.unshard()
             module.reshard()
+    model.register_forward_hook(_leave_device)
     model.register_state_dict_post_hook(_in_full)
     model.register_load_state_dict_pre_hook(_as_held)
     return model
@@ -98,6 +99,13 @@ def as_held(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     if mesh is None:
         return dict(tensors)
     return {name: _held(value, mesh) if value.ndim > 1 else value for name, value in tensors.items()}
+
+
+def _leave_device(model: nn.Module, _: Any, __: Any) -> None:
+    """Give the device's memory back where no backward will do it; who asks for parameters then gets those that last."""
+    if not torch.is_grad_enabled():
+        assert isinstance(model, FSDPModule)
+        model.reshard()
 
 
 def _in_full(_: nn.Module, tensors: dict[str, Any], prefix: str, __: Any) -> None:
