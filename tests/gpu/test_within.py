@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -36,6 +37,13 @@ class _Net(nn.Module):
         return found
 
 
+@pytest.fixture(autouse=True)
+def _exact() -> Iterator[None]:
+    """Round little: gradients through so many norms nearly cancel, and other algorithms are taken in less memory."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield
+
+
 def _gradients(model: nn.Module, images: Tensor) -> list[Tensor]:
     model.zero_grad(set_to_none=True)
     model(images).square().mean().backward()
@@ -66,5 +74,9 @@ def test_steps_run_where_everything_kept_does_not_fit(fussy: bool, share: float)
         f"{plain_bytes} plain, {fit.plan.peak_bytes} predicted, {taken_bytes} taken of {budget}: {fit.plan.why[-1]}"
     )
     assert taken_bytes <= 1.05 * fit.plan.peak_bytes + sum(each.nbytes for each in expected) * 2
-    for one, other in zip(found, expected, strict=True):
-        assert float((one - other).abs().max()) <= 1e-2 * float(other.abs().max())
+    apart = [
+        float((one - other).abs().max() / other.abs().max())
+        for one, other in zip(found, expected, strict=True)
+    ]
+    print(f"gradients are {max(apart):.1e} apart")
+    assert max(apart) < 1e-5
