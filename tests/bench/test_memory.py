@@ -129,6 +129,33 @@ def test_slow_ways_have_fewer_turns_and_ours_all(subject: Subject, monkeypatch: 
     assert found["control"] == 1.0
 
 
+def _interrupted(subject: Subject, monkeypatch: pytest.MonkeyPatch, in_round: int) -> dict[str, Any]:
+    turns: Counter[str] = Counter()
+
+    def take_turn(subject: Subject, entry: Any, number: int) -> None:
+        turns[entry.name] += 1
+        if turns["plain"] == 3 + in_round + 1:  # three, before budgets are set
+            raise KeyboardInterrupt
+        entry.turns[number] = Turn(10.0 + number)
+
+    monkeypatch.setattr(memory, "_take_turn", take_turn)
+    return _measure(subject, "plain", "again", plan_for=lambda _: PLAN, rounds=8)
+
+
+def test_who_interrupts_has_the_rounds_before(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _interrupted(subject, monkeypatch, in_round=3)
+    assert found["rounds"] == 3
+    assert [list(each["turns"]) for each in found["rows"]] == [[0, 1, 2]] * 2
+    assert [each["ms"] for each in found["rows"]] == [11.0, 11.0]
+
+
+def test_who_interrupts_the_first_round_has_nothing(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(subject, monkeypatch, in_round=0)
+
+
 def test_budgets_are_shares() -> None:
     assert check_budgets([0.25, 1.0, 0.25, 0.5]) == (1.0, 0.5, 0.25)
     for bad in (0.0, -0.5, 1.5, math.nan):

@@ -74,7 +74,7 @@ def measure_memory(
     if not any(each.run for each in entries):
         found, remedy = entries[0].failed, "mend the model, or take a smaller batch"
         raise ModelError(explain("no way runs the training step", found, "one that does", remedy))
-    _run_rounds(subject, entries, plain, rounds, reporter)
+    num_rounds = _run_rounds(subject, entries, plain, rounds, reporter)
     again = next((each for each in entries if each.name == "again" and each.run), None)
     eager = next((each for each in entries if each.name == "plain" and each.run), None)
     return {
@@ -88,7 +88,7 @@ def measure_memory(
             "measured": plain is not None,
         },
         "control": None if again is None or eager is None else again.over(eager),
-        "rounds": rounds,
+        "rounds": num_rounds,
         "num_blocks": len(blocks),
         "rows": [each.as_row(plain, entries) for each in entries],
     }
@@ -187,19 +187,34 @@ def _settle_plain(subject: Subject, entries: Sequence[Entry]) -> tuple[Entry, in
 
 def _run_rounds(
     subject: Subject, entries: Sequence[Entry], plain: Entry | None, rounds: int, reporter: Reporter
-) -> None:
-    """Let all ways that run have their turn in every round, beginning with another one each time."""
+) -> int:
+    """Let all ways that run have their turn in every round, beginning with another one each time.
+
+    Returns how many rounds there were: who interrupts one has the figures of those before it.
+    """
     slow: set[str] = set()
     running = [each for each in entries if each.run is not None]
-    with reporter.bar("rounds", rounds * len(running), "turns") as bar:
-        for number in range(rounds):
-            first = number % len(running)
-            for entry in (*running[first:], *running[:first]):
-                if entry.name not in slow or number % _EVERY == 0:
-                    _take_turn(subject, entry, number)
-                bar.advance(1, **_told(entry, number))
-            if number + 1 == _EVERY // 2 and plain is not None:
-                slow = {each.name for each in running if _is_slow(each, plain)}
+    number = 0
+    try:
+        with reporter.bar("rounds", rounds * len(running), "turns") as bar:
+            for number in range(rounds):
+                first = number % len(running)
+                for entry in (*running[first:], *running[:first]):
+                    if entry.name not in slow or number % _EVERY == 0:
+                        _take_turn(subject, entry, number)
+                    bar.advance(1, **_told(entry, number))
+                if number + 1 == _EVERY // 2 and plain is not None:
+                    slow = {each.name for each in running if _is_slow(each, plain)}
+    except KeyboardInterrupt:
+        if number == 0:
+            raise
+        for entry in running:
+            entry.turns.pop(number, None)
+        reporter.say(
+            "warning", f"warning: interrupted in round {number + 1}: figures are of {number} of {rounds}"
+        )
+        return number
+    return rounds
 
 
 def _told(entry: Entry, number: int) -> dict[str, object]:
