@@ -11,8 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.commands.tiny_jobs import trained
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
-from outsize.commands import preparing, validating
+from outsize.commands import preparing, shortage, validating
 from outsize.commands import train as training
 from outsize.commands.hosting import host_has_room, what_moved
 from outsize.commands.planning import Plans
@@ -21,10 +23,13 @@ from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
 from outsize.plan.plan import Moved, Offload, Plan, Swap
+from outsize.plan.timeline import Link
+from outsize.plan.way import Task
 from outsize.progress import Reporter
 from outsize.report.page import make_page
 from outsize.runs import RunFolder
 from outsize.strategies import compose
+from outsize.strategies.offload import weights_of
 from outsize.strategies.step import Step, Terms
 from outsize.strategies.traffic import Meter
 from outsize.train.loop import Position
@@ -136,10 +141,54 @@ def test_a_training_with_weights_on_the_host_leaves_the_same_files_and_is_resume
         torch.testing.assert_close(found[name], value, rtol=2e-3, atol=2e-4)
 
 
-def test_memory_that_runs_out_with_weights_on_the_host_ends_the_run_with_one_line(
-    job_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.skipif(not hasattr(FSDPModule, "reset_iter_state"), reason="this torch cannot begin anew")
+@pytest.mark.parametrize("fails_in", ["forward", "backward"])
+def test_memory_that_runs_out_with_weights_on_the_host_costs_a_step(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
+) -> None:
+    plain, _ = trained(job_path, "plain")
+    _on_host(monkeypatch)
+    task_of, make, num_steps = shortage.train_task, compose.compose, 0
+
+    def with_link(*args: Any) -> Task:
+        return replace(task_of(*args), link=Link(1e9, 1e9), weights=weights_of(args[1]))
+
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError("Tried to allocate 20.00 MiB")
+
+    def failing(model: nn.Module, *args: Any, **settings: Any) -> Step:
+        step, block = make(model, *args, **settings), model.get_submodule("encoder.0")
+
+        def run(batch: Batch, *, last: bool) -> Terms:
+            nonlocal num_steps
+            num_steps += 1
+            if num_steps != 3:
+                return step(batch, last=last)
+            hook = block.register_forward_hook if fails_in == "forward" else block.register_full_backward_hook
+            handle = hook(fail)
+            try:
+                return step(batch, last=last)
+            finally:
+                handle.remove()
+
+        return run
+
+    monkeypatch.setattr(compose, "compose", failing)
+    monkeypatch.setattr(shortage, "train_task", with_link)
+    found, plan = trained(job_path, "short")
+    assert plan["offload"]
+    assert "weights and optimizer in host memory" in str(plan["why"])
+    assert "memory ran out: " in RunFolder(job_path.parent / "short").metrics.read_text()
+    for name, value in plain.items():
+        torch.testing.assert_close(found[name], value, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_memory_that_runs_out_with_weights_on_the_host_ends_the_run_with_one_line_where_nothing_helps(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool
 ) -> None:
     _on_host(monkeypatch)
+    monkeypatch.setattr("outsize.strategies.offload.can_begin_anew", lambda _: anew)
 
     def failing(*_: Any, **__: Any) -> Step:
         def run(batch: Batch, *, last: bool) -> Terms:
@@ -148,5 +197,6 @@ def test_memory_that_runs_out_with_weights_on_the_host_ends_the_run_with_one_lin
         return run
 
     monkeypatch.setattr(compose, "compose", failing)
-    with pytest.raises(PlanError, match=r"weights are on the host, .* go on with --resume"):
+    told = "no tighter way is left" if anew else "weights are on the host, .* go on with --resume"
+    with pytest.raises(PlanError, match=told):
         trained(job_path, "short")

@@ -7,10 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from tests.plan.conftest import WEIGHT_BYTES
 
 from outsize.errors import TraceError
 from outsize.plan.cost import StepCost
-from outsize.plan.ladder import choose
+from outsize.plan.ladder import choose, choose_offloaded
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.timeline import Link
@@ -312,6 +313,24 @@ def test_host_memory_that_is_too_small_is_no_way(with_norm: Task) -> None:
     assert isinstance(plan, Plan)
     assert plan.swap is None
     assert any("of host memory" in each.why for each in plan.rejected)
+
+
+def test_weights_that_are_on_the_host_stay_there(with_norm: Task) -> None:
+    """Also where a step with weights on the device would fit: its optimizer knows them where they are."""
+    task = replace(with_norm, link=Link(1e9, 1e9, 0.0), weights={"block0.layer0.conv.weight": WEIGHT_BYTES})
+    roomy = 2 * plain(task).peak_bytes
+    whole = choose_offloaded(task, limit_bytes=roomy, budget_bytes=roomy, held_bytes=roomy)
+    assert isinstance(whole, Plan)
+    assert whole.offload is not None
+    assert whole.recompute is None
+    less = choose_offloaded(task, limit_bytes=roomy, budget_bytes=0.8 * whole.peak_bytes, held_bytes=roomy)
+    assert isinstance(less, Plan)
+    assert less.offload is not None
+    assert less.recompute is not None or less.swap is not None
+    assert less.peak_bytes <= 0.8 * whole.peak_bytes
+    none = choose_offloaded(task, limit_bytes=roomy, budget_bytes=1.0, held_bytes=roomy)
+    assert isinstance(none, list)
+    assert [way.peak_bytes < less.peak_bytes for way in none] == [True]
 
 
 def test_the_least_that_a_refusal_names_can_be_had(with_norm: Task) -> None:

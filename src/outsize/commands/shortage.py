@@ -11,13 +11,16 @@ from outsize.commands.planning import train_task
 from outsize.commands.profiling import learn_from_shortage
 from outsize.errors import PlanError, explain
 from outsize.job import Job
-from outsize.plan.ladder import choose
+from outsize.plan.ladder import choose, choose_offloaded
 from outsize.plan.plan import Plan
 from outsize.plan.tighten import tighter
 from outsize.units import format_bytes
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from outsize.commands.preparing import Prepared
+    from outsize.plan.way import Way
     from outsize.strategies.recover import Shortage, Tighten
     from outsize.strategies.step import Step
 
@@ -29,20 +32,16 @@ def tightening(
 
     Several shortages follow one another down to the least that the planner knows; then its error ends the run.
     """
+    from outsize.strategies.offload import can_begin_anew
+
     now = prepared.train_plan
 
     def tighten(shortage: Shortage) -> Step:
         nonlocal now
-        if now.offload is not None:
+        if not can_begin_anew(prepared.model):
             raise PlanError(_cannot_repeat(now, shortage))
-        task = train_task(job, prepared.model, len(prepared.bands), prepared.facts, prepared.where)
-        # weights are on the device, and their optimizer knows them there; pages leave nothing to try if they fail
-        task = replace(task, weights={}, pages=False)
-        # steps that still run give it back to the next ones
-        if shortage.num_closed and now.swap is not None:
-            task = replace(task, host_bytes=task.host_bytes + now.swap.pinned_bytes)
-        limits = job.limits
-        ways = partial(choose, task, limit_bytes=now.limit_bytes, approximate=limits.allow_approximate)
+        model = prepared.model if now.offload is None else _twin(prepared)
+        ways = _ways(job, model, prepared, now, shortage)
         before, now = (
             now,
             tighter(
@@ -55,11 +54,35 @@ def tightening(
         # else others have the memory or it lies in pieces, and the prediction was right
         if shortage.wanted_bytes > before.peak_bytes and not shortage.num_closed:
             more = shortage.wanted_bytes / before.peak_bytes
-            learn_from_shortage(job, prepared.model, len(prepared.bands), prepared.where, more)
+            learn_from_shortage(job, model, len(prepared.bands), prepared.where, more)
         changed(now, _told(before, now, shortage))
         return make_step(now)
 
     return tighten
+
+
+def _ways(
+    job: Job, model: nn.Module, prepared: Prepared, now: Plan, shortage: Shortage
+) -> Callable[..., Plan | list[Way]]:
+    """Return what chooses among the ways that are left to a training: weights stay where its optimizer has them."""
+    task = train_task(job, model, len(prepared.bands), prepared.facts, prepared.where)
+    task = replace(task, pages=False)  # they leave nothing to try if they fail
+    # steps that still run give it back to the next ones
+    if shortage.num_closed and now.swap is not None:
+        task = replace(task, host_bytes=task.host_bytes + now.swap.pinned_bytes)
+    if now.offload is not None:
+        task = replace(task, host_bytes=task.host_bytes + now.offload.host_bytes)  # which is there already
+        return partial(choose_offloaded, task, limit_bytes=now.limit_bytes)
+    approximate = job.limits.allow_approximate
+    return partial(choose, replace(task, weights={}), limit_bytes=now.limit_bytes, approximate=approximate)
+
+
+def _twin(prepared: Prepared) -> nn.Module:
+    """Return the model as it was before its weights went to the host: such a one cannot be followed on shapes."""
+    twin, trained = prepared.card.build(), dict(prepared.model.named_parameters())
+    for name, each in twin.named_parameters():
+        each.requires_grad_(trained[name].requires_grad)
+    return twin
 
 
 def _told(before: Plan, now: Plan, shortage: Shortage) -> str:

@@ -40,6 +40,18 @@ def choose(
     return found if isinstance(found, Plan) else [*found, *least(task, found, budget_bytes)]
 
 
+def choose_offloaded(
+    task: Task, *, limit_bytes: int, budget_bytes: float, held_bytes: float
+) -> Plan | list[Way]:
+    """Return the way that fits of those that leave weights on the host, for a step whose weights are there; or all."""
+    task = _with_gaps(task, held_bytes)
+    found = [way for way in offloading(task, budget_bytes) if way.fails is None]
+    for way in found:
+        if way.fits(budget_bytes):
+            return _as_plan(task, way, (f"{way.name}: {way.needs}",), (), limit_bytes)
+    return found
+
+
 def choose_recompute(
     facts: StepFacts,
     op_s: OpSeconds,

@@ -26,16 +26,20 @@ def tighter(
     found = choose(budget_bytes)
     if isinstance(found, Plan):
         return found
-    least = min(found, key=lambda way: (way.inexact is not None, way.peak_bytes))
     raise PlanError(
         explain(
             "memory ran out, and no tighter way is left",
             f"{format_bytes(available_bytes)} available, {format_bytes(max(wanted_bytes, before.peak_bytes))} wanted",
-            f"at least {format_bytes(short * least.peak_bytes / _LESS)} for {least.name}"
-            + (f", which is approximate: {least.inexact}" if least.inexact else ""),
+            _least(found, short) if found else f"{format_bytes(before.peak_bytes)} as planned, and more",
             "free memory on the device, take a smaller batch or window, or set limits.allow_approximate = true",
         )
     )
+
+
+def _least(ways: list[Way], short: float) -> str:
+    least = min(ways, key=lambda way: (way.inexact is not None, way.peak_bytes))
+    needs = f"at least {format_bytes(short * least.peak_bytes / _LESS)} for {least.name}"
+    return f"{needs}, which is approximate: {least.inexact}" if least.inexact else needs
 
 
 def smaller(plan: Plan, *, cuts: bool) -> Plan | None:

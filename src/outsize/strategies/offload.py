@@ -14,6 +14,7 @@ another block) needs them when the block they belong to is not there.
 from __future__ import annotations
 
 import atexit
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,10 @@ from torch.distributed.tensor import DTensor, Shard
 
 from outsize.errors import PlanError, explain
 from outsize.plan.plan import Offload
+
+_RUN: weakref.WeakSet[nn.Module] = (
+    weakref.WeakSet()
+)  # whose forward was called: before that FSDP has no state to reset
 
 
 def offload(model: nn.Module, setting: Offload, device: torch.device, *, bf16: bool = False) -> nn.Module:
@@ -61,6 +66,7 @@ def offload(model: nn.Module, setting: Offload, device: torch.device, *, bf16: b
         for module in _units(model):
             module.unshard()
             module.reshard()
+    model.register_forward_pre_hook(_note_run)
     model.register_forward_hook(_leave_device)
     model.register_state_dict_post_hook(_in_full)
     model.register_load_state_dict_pre_hook(_as_held)
@@ -70,6 +76,17 @@ def offload(model: nn.Module, setting: Offload, device: torch.device, *, bf16: b
 def is_offloaded(model: nn.Module) -> bool:
     """Whether the weights of a model are on the host already."""
     return isinstance(model, FSDPModule)
+
+
+def can_begin_anew(model: nn.Module) -> bool:
+    """Whether a step that an error ended can be repeated: it leaves FSDP in the middle, where an older one stays."""
+    return not is_offloaded(model) or hasattr(model, "reset_iter_state")
+
+
+def begin_anew(model: nn.Module) -> None:
+    """Forget a step that an error ended, its gradients too, where weights are on the host."""
+    if model in _RUN and can_begin_anew(model):
+        model.reset_iter_state()  # type: ignore[operator]
 
 
 def compute_device(model: nn.Module) -> torch.device:
@@ -99,6 +116,10 @@ def as_held(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     if mesh is None:
         return dict(tensors)
     return {name: _held(value, mesh) if value.ndim > 1 else value for name, value in tensors.items()}
+
+
+def _note_run(model: nn.Module, _: Any) -> None:
+    _RUN.add(model)
 
 
 def _leave_device(model: nn.Module, _: Any, __: Any) -> None:
