@@ -81,7 +81,9 @@ class _Watched:
             if len(self.losses) == self._at_step and self._holder is not None:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # as after a validation, or with memory that never was this process's
-                print(f"\nthe other process holds {self._holder.take(self._left_bytes) / 2**30:.1f} GiB")
+                held_bytes = self._holder.take(self._left_bytes)
+                assert held_bytes > 0
+                print(f"\nthe other process holds {held_bytes / 2**30:.1f} GiB")
                 self._holder = None
             torch.cuda.reset_peak_memory_stats()
             before_bytes = torch.cuda.memory_allocated()

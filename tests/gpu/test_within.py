@@ -44,9 +44,14 @@ def _exact() -> Iterator[None]:
         yield
 
 
+def _loss(model: nn.Module, images: Tensor) -> Tensor:
+    found: Tensor = model(images).square().mean()
+    return found
+
+
 def _gradients(model: nn.Module, images: Tensor) -> list[Tensor]:
     model.zero_grad(set_to_none=True)
-    model(images).square().mean().backward()
+    _loss(model, images).backward()
     return [each.grad.clone() for each in model.parameters() if each.grad is not None]
 
 
@@ -62,7 +67,7 @@ def test_steps_run_where_everything_kept_does_not_fit(fussy: bool, share: float)
     _, total_bytes = torch.cuda.mem_get_info(DEVICE)
     budget = int(share * plain_bytes / 0.85)
     torch.cuda.set_per_process_memory_fraction(budget / total_bytes, DEVICE)
-    fit = outsize.within(model, images, budget, optimizer=None)
+    fit = outsize.within(model, images, budget, optimizer=None, loss=_loss)
     assert (fit.recorded is not None) == fussy
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(DEVICE)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from outsize.measure import bandwidth, remembered
+from outsize.measure import bandwidth
 from outsize.measure.bandwidth import Measured, cache_folder, machine_rates, measure, recall_or_measure
 from outsize.measure.machine import free_gpu_bytes
 
@@ -250,18 +250,23 @@ def test_work_is_as_large_as_there_is_room(
     assert bandwidth._work_for(device).side == side
 
 
-@pytest.mark.parametrize(("free", "num_made"), [(2_000, 1), (500, 2)])
+@pytest.mark.parametrize(("is_rough", "num_made"), [(False, 1), (True, 2)])
 def test_what_little_work_tells_is_not_remembered(
-    gpu: Callable[..., torch.device],
-    monkeypatch: pytest.MonkeyPatch,
-    counted: list[Measured],
-    tmp_path: Path,
-    free: int,
-    num_made: int,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_rough: bool, num_made: int
 ) -> None:
-    device = gpu(free=free)
-    monkeypatch.setattr(bandwidth, "fingerprint", lambda _: "one")
-    monkeypatch.setattr(remembered, "is_shared", lambda _: False)
+    made: list[Measured] = []
+
+    def stand_in(device: torch.device, *, budget_s: float) -> Measured:
+        made.append(replace(_made_up(bandwidth.fingerprint(device)), is_rough=is_rough))
+        return made[-1]
+
+    monkeypatch.setattr(bandwidth, "measure", stand_in)
     for _ in range(2):
-        recall_or_measure(device, folder=tmp_path)
-    assert len(counted) == num_made
+        recall_or_measure(_CPU, folder=tmp_path)
+    assert len(made) == num_made
+
+
+def test_measuring_says_whether_its_work_was_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not measure(_CPU, budget_s=0.01).is_rough
+    monkeypatch.setattr(bandwidth, "_ON_FULL_GPU", bandwidth._ON_CPU)
+    assert measure(_CPU, budget_s=0.01).is_rough

@@ -26,7 +26,7 @@ from outsize.strategies.traffic import Meter
 OURS = "ours"  # no single way: one for each budget
 WHOLE = ("",)  # the path of a model in itself
 # That may wait on the GPU where everything is moved, for their copy or for their use; of a small step, a part of it.
-_AHEAD_BYTES, _AHEAD_SHARE = 2**29, 8
+_AHEAD_BYTES, _AHEAD_SHARE = 2**29, 1 / 8
 
 Blocks = Sequence[str]  # paths of modules, none of which lies in another
 
@@ -63,7 +63,7 @@ def _move_all(subject: Subject, _: Blocks) -> Step:
     """Move by our own streams all that is saved, without a plan: as training beyond a card's memory began."""
     _refuse_cpu(subject, "this way")
     saved_bytes = _saved_bytes(subject)
-    ahead_bytes = min(_AHEAD_BYTES, saved_bytes // _AHEAD_SHARE)
+    ahead_bytes = min(_AHEAD_BYTES, int(_AHEAD_SHARE * saved_bytes))
     plan = replace(_plan(), swap=Swap((), saved_bytes, ahead_bytes=ahead_bytes))
     return compose(subject.model, subject.terms, plan, bf16=subject.bf16)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.optim import Optimizer
@@ -199,7 +200,7 @@ def _run_somehow(step: OwnStep, reason: str) -> StepFacts:
             if not ran_out(error):
                 raise
             found = first_line(error)
-        sweep(step.device)  # when the error is gone, which holds the frames of the attempt
+        sweep(step.device)  # when the error is gone, which held the frames of the attempt
     problem = "a real step on the example does not fit, even with all that it saves in host memory"
     raise PlanError(explain(problem, found, f"room for it, for {reason}", "give a smaller example"))
 
@@ -278,14 +279,15 @@ def _left_as_it_was(model: nn.Module) -> Iterator[None]:
 
 
 def _square_of_outputs(model: nn.Module, example: Any) -> Tensor:
-    """Return what takes as much memory as most losses do: it keeps its input in float32, and makes a gradient of it."""
+    """Return what takes about as much memory as cross-entropy: it keeps its input in float32, and makes a gradient."""
     if isinstance(example, tuple | list):
         output = model(*example)
     elif isinstance(example, dict) and _takes(model, example):
         output = model(**example)
     else:
         output = model(example)
-    found = [each.float().square().mean() for each in tensors_in(output) if each.requires_grad]
+    outputs = [each.float() for each in tensors_in(output) if each.requires_grad]
+    found = [F.mse_loss(each, torch.zeros_like(each)) for each in outputs]
     if not found:
         needed = "a tensor that a gradient comes from, or tuples, lists and dicts of such"
         remedy = "say what backward begins at: loss=lambda model, example: ..."

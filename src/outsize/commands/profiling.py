@@ -120,7 +120,6 @@ def _learn(
     step_of: Callable[[int, Size], StepFacts],
 ) -> Learnt | None:
     """Learn from steps of one size; None where there is no room for them, or the model does not run on it."""
-
     from outsize.errors import TraceError
     from outsize.measure.machine import free_gpu_bytes
     from outsize.measure.profiled import taught_by

@@ -63,8 +63,8 @@ def within(
     entries are keywords of forward where it takes them by these names, else the dict is its one argument. `budget` is
     the memory for weights, gradients, optimizer and all that a step holds ("16GiB", or a number of bytes), by default
     what the device has free. `loss(model, example)` is what backward begins at, by default the mean square of all
-    outputs, which takes as much memory as most losses do; with your own the predicted peak is exact. `optimizer` makes
-    one of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether steps run under
+    outputs, which takes about the memory of cross-entropy; give your own where it takes more. `optimizer` makes one
+    of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether steps run under
     autocast, by default whether this call does. A module that cannot be followed on shapes alone runs a real step on
     the example, with everything kept if there is room, and then as planned; `fit.recorded` says why.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.machine import free_gpu_bytes
+from outsize.measure.machine import free_gpu_bytes, sweep
 from outsize.measure.remembered import cache_folder, device_name, driver, fingerprint, recall_or_make
 from outsize.plan.machines import GIB
 from outsize.plan.times import CONVOLUTION_CALLS, GRADIENT_CALLS, Precision, Rates
@@ -36,10 +36,9 @@ class _Work:
 
 
 _ON_CPU = _Work(0, 1024, 1, 64, 2**28)
-_ON_GPU = (_Work(4 * GIB, 8192, 16, 256, 2**30), _Work(GIB, 4096, 4, 256, 2**28))  # take up to 3 GiB, and 0.7
-_ON_FULL_GPU = _Work(
-    0, 2048, 1, 256, 2**26
-)  # in part of a size for caches: a guess for now, not to be remembered
+# take up to 3 GiB, and 0.7; the last is in part of a size for caches: a guess for now, not to be remembered
+_ON_GPU = (_Work(4 * GIB, 8192, 16, 256, 2**30), _Work(GIB, 4096, 4, 256, 2**28))
+_ON_FULL_GPU = _Work(0, 2048, 1, 256, 2**26)
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class Measured:
     to_host_bytes_per_s: float | None
     host_op_s: float  # for the host to call one small operation
     took_s: float
+    is_rough: bool = False  # by work too small to tell, for want of room
 
     def rates(self) -> Rates:
         """Return the form that a plan is made from; for each precision the better of both kinds of arithmetic."""
@@ -94,7 +94,7 @@ def recall_or_measure(
         device,
         read=lambda path: _recall(path, here),
         make=lambda: measure(device, budget_s=budget_s),
-        lasts=lambda _: _work_for(device) is not _ON_FULL_GPU,
+        lasts=lambda found: not found.is_rough,
     )
 
 
@@ -103,6 +103,7 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
     start_s = time.perf_counter()
     cuda = device.type == "cuda"
     precisions = _precisions(device)
+    sweep(device)
     work = _work_for(device)
     turn_s = budget_s / (2 * len(precisions) + (4 if cuda else 2))
     matmul: dict[str, float] = {}
@@ -110,7 +111,7 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
     with contextlib.ExitStack() as stack:
         if cuda:
             stack.enter_context(torch.cuda.device(device))
-            stack.callback(torch.cuda.empty_cache)  # what was lent for this is not to be missing in a plan
+            stack.callback(sweep, device)  # what was lent for this is not to be missing in a plan
         host_op_s = _host_op_s(device, turn_s)
         stack.enter_context(torch.inference_mode())
         for precision in precisions:
@@ -131,6 +132,7 @@ def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
         to_host_bytes_per_s=to_host,
         host_op_s=host_op_s,
         took_s=time.perf_counter() - start_s,
+        is_rough=work is _ON_FULL_GPU,
     )
 
 

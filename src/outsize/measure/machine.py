@@ -1,4 +1,4 @@
-"""Facts about the machine at hand."""
+"""The machine at hand: facts about it, and its memory given back."""
 
 from __future__ import annotations
 
