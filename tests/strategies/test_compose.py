@@ -222,15 +222,20 @@ def test_any_strategies_together_equal_the_plain_step(names: tuple[str, ...]) ->
     assert found <= (0.0 if set(names) <= {"recompute", "swap"} else 1e-12)
 
 
+WHOLE = [names for names in CHOSEN if not {"tiles", "micro_batches"} & set(names)]
+
+
+@pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("parts", [[slice(0, 4)], [slice(0, 1), slice(1, 4)]], ids=["whole", "accumulated"])
-@pytest.mark.parametrize("names", [("recompute",), ("swap",), ("recompute", "swap")], ids="-".join)
+@pytest.mark.parametrize("names", WHOLE, ids="-".join)
 def test_statistics_of_batches_are_those_of_the_plain_step(
     names: tuple[str, ...], parts: list[slice]
 ) -> None:
-    plan = _plan(names, "batch")
     plain = _trained(parts, norm="batch")
     assert plain["buffers"]
-    assert _apart(_trained(parts, plan, norm="batch"), plain) == 0.0
+    found = _apart(_trained(parts, _plan(names, "batch"), norm="batch"), plain)
+    # compiled code and gradients that are added up on the host round otherwise
+    assert found <= (1e-12 if {"compile", "offload"} & set(names) else 0.0)
 
 
 def test_each_part_of_a_step_recomputes_what_the_plan_names(monkeypatch: pytest.MonkeyPatch) -> None:
