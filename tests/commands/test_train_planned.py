@@ -72,11 +72,26 @@ def test_windows_that_are_no_squares_are_trained_in_parts_and_resumed(job_path: 
         )
 
 
-@pytest.mark.parametrize("fails_at", [(3,), (3, 7)])
+PHASES = (
+    'train.phases=[{name="head", epochs=2, trainable=["head"]}, {name="all", epochs=1}]',
+    "train.samples_per_epoch=4",
+    "train.batch=2",
+)
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "asked"),
+    [
+        pytest.param((3,), (), id="once"),
+        pytest.param((3, 7), (), id="twice"),
+        pytest.param((2,), PHASES, id="in the phase of the head"),
+        pytest.param((2, 7), PHASES, id="in both phases"),
+    ],
+)
 def test_a_training_that_runs_out_of_memory_goes_on(
-    job_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: tuple[int, ...]
+    job_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: tuple[int, ...], asked: tuple[str, ...]
 ) -> None:
-    plain, before = trained(job_path, "plain")
+    plain, before = trained(job_path, "plain", *asked)
     whole, num_calls = compose.compose, 0
 
     def failing(*args: Any, **settings: Any) -> Step:
@@ -93,7 +108,7 @@ def test_a_training_that_runs_out_of_memory_goes_on(
         return run
 
     monkeypatch.setattr(compose, "compose", failing)
-    tight, after = trained(job_path, "tight")
+    tight, after = trained(job_path, "tight", *asked)
     assert after["peak_bytes"] < before["peak_bytes"]  # type: ignore[operator]
     assert after["recompute"] is not None
     assert all(torch.equal(tight[name], value) for name, value in plain.items())

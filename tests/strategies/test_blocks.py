@@ -243,6 +243,40 @@ def test_a_block_that_reads_the_buffers_it_writes_runs_with_those_of_the_first_t
         assert torch.equal(one, other)
 
 
+class _Counting(nn.Module):
+    """Counts its calls in a buffer that two of its modules share, and puts another in its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.conv = nn.Module(), nn.Module(), nn.Conv2d(1, 2, 1)
+        count = torch.zeros(())
+        self.one.register_buffer("count", count)
+        self.other.register_buffer("count", count)
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.one.count.add_(1)
+        self.mean = 0.5 * self.mean + 0.5 * images.detach().mean()
+        found: Tensor = (self.conv(images) * self.other.count - self.mean).square()
+        return found
+
+
+def test_buffers_that_are_shared_or_replaced_are_those_of_the_first_run() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(_Counting(), nn.Conv2d(2, 1, 1)).train()
+    plain, images = copy.deepcopy(model), torch.randn(2, 1, 8, 8) + 3
+    for _ in range(2):
+        for net, paths in ((plain, ()), (model, ("0",))):
+            net.zero_grad()
+            with checkpointed(net, paths):
+                net(images).square().sum().backward()
+        for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+            assert torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
+        for one, other in zip(model.buffers(), plain.buffers(), strict=True):
+            assert torch.equal(one, other)
+    assert model[0].one.count is model[0].other.count
+
+
 def test_a_copy_made_meanwhile_runs_with_its_own_weights() -> None:
     model, images = nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU())), torch.randn(1, 1, 4, 4)
     with checkpointed(model, ("0",)):

@@ -101,12 +101,24 @@ def own_step(
     if np.ndarray in kinds and not any(issubclass(kind, Tensor) for kind in kinds):
         remedy = "convert it by torch.from_numpy, and to the type that the model takes"
         raise ModelError(explain("the example holds no tensor", _named(example), "tensors", remedy))
+    _refuse_sparse(model, example)
     device = next(each.device for each in model.parameters())
     if bf16 is None:
         autocast = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     else:
         autocast = torch.bfloat16 if bf16 else None
     return OwnStep(model, example, loss, None if optimizer is None else _checked(optimizer), device, autocast)
+
+
+def _refuse_sparse(model: nn.Module, example: Any) -> None:
+    given = [("the example", each) for each in tensors_in(example)]
+    for name, each in (*model.named_parameters(), *model.named_buffers(), *given):
+        if each.layout is not torch.strided:
+            found = f"{name}, {str(each.layout).removeprefix('torch.')}"
+            remedy = "make it dense, or keep it where it is no parameter, buffer or input"
+            raise ModelError(
+                explain("memory of sparse tensors is not planned", found, "dense tensors", remedy)
+            )
 
 
 def _checked(optimizer: MakeOptimizer) -> MakeOptimizer:

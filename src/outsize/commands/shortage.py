@@ -40,7 +40,9 @@ def tightening(
         nonlocal now
         if not can_begin_anew(prepared.model):
             raise PlanError(_cannot_repeat(now, shortage))
-        model = prepared.model if now.offload is None else _twin(prepared)
+        # As it was planned for: all of it is trained, to its last output. This phase may want less, and the next one
+        # more; and one whose weights are on the host cannot be followed on shapes.
+        model = prepared.card.build()
         ways = _ways(job, model, prepared, now, shortage)
         before, now = (
             now,
@@ -75,14 +77,6 @@ def _ways(
         return partial(choose_offloaded, task, limit_bytes=now.limit_bytes)
     approximate = job.limits.allow_approximate
     return partial(choose, replace(task, weights={}), limit_bytes=now.limit_bytes, approximate=approximate)
-
-
-def _twin(prepared: Prepared) -> nn.Module:
-    """Return the model as it was before its weights went to the host: such a one cannot be followed on shapes."""
-    twin, trained = prepared.card.build(), dict(prepared.model.named_parameters())
-    for name, each in twin.named_parameters():
-        each.requires_grad_(trained[name].requires_grad)
-    return twin
 
 
 def _told(before: Plan, now: Plan, shortage: Shortage) -> str:

@@ -179,9 +179,11 @@ def _grown(
         return None
     for source in dict.fromkeys(each for op in writers for each in op.inputs if each != storage):
         about = cost.by_index[source]
-        # running statistics change, but no recipe uses them
-        is_lasting = about.role in ("weight", "optimizer")
-        is_changed = any(op.index > writers[0].index for op in cost.writers.get(source, []))
+        later = [op for op in cost.writers.get(source, []) if op.index > writers[0].index]
+        is_weight = about.role in ("weight", "optimizer")
+        # The optimizer comes when all is made, and norms change running statistics, which no recipe uses.
+        is_changed = any(not is_weight or _is_in_forward(cost, op) for op in later)
+        is_lasting = is_weight and not is_changed
         is_there = is_lasting or (about.dies > growth.needed_at and not is_changed)
         may_pass = num_passes > 0 and source in cost.packed and about.size_bytes >= growth.large_bytes
         if is_lasting or (is_there and not may_pass):
@@ -201,3 +203,8 @@ def _grown(
             growth.held |= set() if is_there else {source}
     growth.ops.update({op.index: op for op in writers})
     return growth
+
+
+def _is_in_forward(cost: StepCost, op: StepOp) -> bool:
+    """Whether a change is one of forward's own: of a buffer that a model keeps a mean in, and no norm's."""
+    return op.index < cost.turn and op.kind not in _NORMS

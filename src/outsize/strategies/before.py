@@ -14,6 +14,7 @@ class Before:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self._held: dict[nn.Module, dict[str, Tensor | None]] = {}  # buffers, which a module may replace
         self._copies: list[Tensor] = []
         self._cpu_state: Tensor | None = None
         self._cuda_states: list[Tensor] = []
@@ -22,6 +23,7 @@ class Before:
         """Copy it; a few kernels for all buffers together, into memory that stays."""
         if any(each.grad is not None for each in self._model.parameters()):
             raise RuntimeError("a step that begins with gradients cannot be taken back: they would be lost")
+        self._held = {module: dict(module._buffers) for module in self._model.modules()}
         buffers = list(self._model.buffers())
         if [(each.shape, each.dtype, each.device) for each in buffers] != [
             (each.shape, each.dtype, each.device) for each in self._copies
@@ -35,6 +37,9 @@ class Before:
         """Put it back, and free what the attempt has left."""
         for parameter in self._model.parameters():
             parameter.grad = None
+        for module, held in self._held.items():
+            module._buffers.clear()
+            module._buffers.update(held)
         _copy(list(self._model.buffers()), self._copies)
         assert self._cpu_state is not None
         torch.set_rng_state(self._cpu_state)

@@ -177,12 +177,13 @@ class _Buffers:
 
     def __init__(self, block: nn.Module) -> None:
         self._block = block
+        copy = _Copies()
+        # by their place: a module may have put another in it when it runs again
         self._read = {
-            id(buffer): (buffer, buffer.detach().clone())
+            (module, name): copy(buffer)
             for module in block.modules()
             if not isinstance(module, _BatchNorm)
-            for buffer in module._buffers.values()
-            if buffer is not None
+            for name, buffer in module._buffers.items()
         }
 
     @contextmanager
@@ -194,14 +195,23 @@ class _Buffers:
         held = [
             (each, name, buffer) for each in self._block.modules() for name, buffer in each._buffers.items()
         ]
+        copy = _Copies()
         for module, name, buffer in held:
-            module._buffers[name] = None if buffer is None else self._as_before(buffer)
+            module._buffers[name] = copy(self._read.get((module, name), buffer))
         try:
             yield
         finally:
             for module, name, buffer in held:
                 module._buffers[name] = buffer
 
-    def _as_before(self, buffer: Tensor) -> Tensor:
-        known = self._read.get(id(buffer))
-        return buffer.detach().clone() if known is None else known[1].clone()
+
+class _Copies:
+    """Copies buffers; those of several modules that are one stay one."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, buffer: Tensor | None) -> Tensor | None:
+        if buffer is None:
+            return None
+        return self._made.setdefault(id(buffer), (buffer, buffer.detach().clone()))[1]

@@ -28,7 +28,7 @@ from outsize.strategies.pinned import Buffer, PinnedPool
 from outsize.strategies.schedule import Eager, Schedule
 from outsize.strategies.streams import Mark, Streams, Way, open_streams
 from outsize.strategies.traffic import Counters, Tally
-from outsize.strategies.values import changed
+from outsize.strategies.values import changed, is_read_otherwise
 
 
 class Mover:
@@ -357,6 +357,6 @@ class Moved:
 def _plain(tensor: Tensor, device: torch.device) -> bool:
     """Whether its bytes are all there is to it."""
     num_bytes = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
-    changed_when_read = tensor.is_conj() or tensor.is_neg() or tensor.is_quantized
+    changed_when_read = is_read_otherwise(tensor) or tensor.is_quantized
     whole = num_bytes > 0 and num_bytes % tensor.dtype.itemsize == 0
     return type(tensor) is Tensor and tensor.device == device and whole and not changed_when_read

@@ -20,7 +20,7 @@ from outsize.strategies.packing import Packing, unpack
 from outsize.strategies.pinned import PinnedPool
 from outsize.strategies.schedule import Eager, Schedule
 from outsize.strategies.traffic import Counters, Sums, Tally
-from outsize.strategies.values import Kept, Signal, Slot, Value, send
+from outsize.strategies.values import Kept, Signal, Slot, Value, geometry_of, is_read_otherwise, send
 from outsize.units import format_bytes
 
 # Marks for times cost the host a little: one forward of so many has them, not one of the first, which warm up.
@@ -203,7 +203,9 @@ class _Moving:
         value = found[1]()
         if value is None or value.version != tensor._version or value.dtype != tensor.dtype:
             return None
-        return value
+        # of what are parts and no views, as an RNN's chunks, each counts its own changes: one version tells nothing
+        is_another = tensor._base is None and geometry_of(tensor) != value.geometry
+        return None if is_another or is_read_otherwise(tensor) else value
 
 
 def _changing(moving: _Moving, num_unmet: int, num_planned: int, least_bytes: int) -> str:

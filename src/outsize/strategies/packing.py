@@ -22,6 +22,7 @@ from outsize.strategies.values import (
     Value,
     changed,
     geometry_of,
+    is_read_otherwise,
     leaves_of,
     sites_of,
 )
@@ -141,7 +142,7 @@ class Packing:
     def pack_as(self, key: Key | None, tensor: Tensor) -> Slot | Kept:
         """Return what autograd shall hold instead of a tensor of this key; None: a weight."""
         storage = tensor.untyped_storage()
-        if key is None:
+        if key is None or is_read_otherwise(tensor):
             held = tensor if tensor.is_leaf else tensor.detach()
             return Kept(held, tensor._version, self._where.here[0])
         self._num_packs += 1

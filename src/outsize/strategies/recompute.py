@@ -45,10 +45,14 @@ class Saving:
                 return
             with self._saved, self._saved.forward():
                 yield
-        if not self._told and self._saved.stats is not None:
+        if not self._told and self._saved.stats is not None and self._is_whole():
             self._told = True
             for text in unmet_by(self._saved, self._recompute, self._swap):
                 self._tell(text)
+
+    def _is_whole(self) -> bool:
+        """Whether all of the model is trained, as it was planned for: what is frozen saves less, and needs less."""
+        return all(each.requires_grad for each in self._model.parameters())
 
 
 def saving(

@@ -216,6 +216,11 @@ class Signal(NamedTuple):
     trip: Trip
 
 
+def is_read_otherwise(tensor: Tensor) -> bool:
+    """Whether its numbers are not those in its storage: a view that conjugates or negates them when they are read."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
 def geometry_of(tensor: Tensor) -> Geometry:
     """Return size, stride and offset."""
     return tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -15,7 +15,7 @@ from outsize.plan.recompute import OF_IMAGES
 from outsize.strategies.draws import dropout_scale
 from outsize.strategies.lineage import is_told_by_itself, known, read
 from outsize.strategies.recipes import Recipe, Source, convolution_settings, fuses
-from outsize.strategies.values import Kept, Value, geometry_of
+from outsize.strategies.values import Kept, Value, geometry_of, is_read_otherwise
 
 # Operations that cost little beside a convolution, by torch's name without the "_" of their in-place form.
 _ACTIVATIONS = """
@@ -128,6 +128,8 @@ class Watch(TorchDispatchMode):
 
     def find(self, tensor: Tensor) -> Value | None:
         """Return what its storage holds now, if it was seen."""
+        if is_read_otherwise(tensor):
+            return None
         found = self._now.get(tensor.untyped_storage())
         value = found() if isinstance(found, weakref.ref) else found
         # the version tells of changes that did not come by here
@@ -144,7 +146,8 @@ class Watch(TorchDispatchMode):
             value = self._told(tensor)
         if value is None:
             value = Value(tensor, tensor._version)
-            self._now[tensor.untyped_storage()] = weakref.ref(value)
+            if not is_read_otherwise(tensor):
+                self._now[tensor.untyped_storage()] = weakref.ref(value)
         return value
 
     def _told(self, tensor: Tensor) -> Value | None:

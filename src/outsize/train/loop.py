@@ -87,6 +87,7 @@ def fit(
 ) -> Position:
     """Train through all phases and return where it ended; `resume` is a saved optimizer state and position."""
     position = Position(**resume[1]) if resume else Position()
+    position = replace(position, missed=tuple(position.missed))  # which a file has as a list
     start_s = time.monotonic() - position.spent_s
     optimizer_state = resume[0] if resume else {}
     output = recipe.phases[position.phase].output
