@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from outsize.commands import train as training
+from outsize.commands import validating
 from outsize.commands.resuming import changed_keys, is_finished, resumes
 from outsize.commands.train import train
 from outsize.errors import RunError
@@ -153,8 +154,33 @@ def test_a_finished_training_says_so(job_path: Path, capsys: pytest.CaptureFixtu
         ({"phase": 1, "epoch": 1, "stopped": True}, True),
         ({"phase": 0, "epoch": 1, "stopped": True}, False),
         ({"phase": 0, "epoch": 1, "spent_s": 120.0}, True),
+        ({"phase": 0, "epoch": 1, "step": 2, "spent_s": 120.0}, False),  # nobody has scored that epoch
     ],
 )
 def test_when_a_training_is_finished(job_path: Path, position: dict[str, Any], finished: bool) -> None:
     job = load_job(job_path, ["train.phases=[{epochs = 5}, {epochs = 3}]", "train.max_minutes=2"])
     assert is_finished(job, asdict(Position(**position))) == finished
+
+
+def test_a_training_that_broke_off_in_its_last_validation_is_scored_and_saved(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over, and there would else be no weights at all."""
+    run = RunFolder(job_path.parent / "over")
+    sizes = ("train.tile_px=32", "limits.tile_px=16", "train.samples_per_epoch=400", "train.batch=2")
+    times = ("train.checkpoint_steps=1", "train.max_minutes=0.005", "train.epochs=3")
+    every = [f"run={run.path.as_posix()}", *sizes, *times]
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(validating, "validate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(job_path, overrides=every, device_name="cpu", mode="new", reporter=Reporter("quiet"))
+    train(job_path, overrides=every, device_name="cpu", mode="resume", reporter=Reporter("quiet"))
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    (scored,) = (line["step"] for line in lines if line["kind"] == "epoch")
+    assert 0 < scored < 200
+    assert run.best.exists()
+    assert run.last.exists()

@@ -304,6 +304,19 @@ def test_a_batch_too_large_names_one_that_fits(chain: Callable[..., StepFacts]) 
     assert choose_train(facts(), limits(GIB), replace(asked, batch=fits)).recompute is None
 
 
+def test_a_batch_is_named_only_if_it_fits(chain: Callable[..., StepFacts]) -> None:
+    """Where most of a step is the same for any batch, a share of it for each sample says nothing."""
+    asked = task(
+        lambda batch, side_px: chain(batch + 60, side_px),
+        batch=4,
+        across_samples="bn looks across",
+        across_pixels="bn looks across",
+    )
+    with pytest.raises(PlanError, match="does not fit") as caught:
+        choose_train(facts(), limits(GIB), asked)
+    assert "train.batch" not in str(caught.value)
+
+
 def test_a_model_too_large_for_any_window_says_so(chain: Callable[..., StepFacts]) -> None:
     with pytest.raises(PlanError, match="smaller model"):
         choose_train(facts(weights_bytes=100 * MIB), limits(MIB), task(chain))

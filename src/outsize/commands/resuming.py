@@ -62,6 +62,8 @@ def is_finished(job: Job, position: Mapping[str, Any]) -> bool:
     """Say whether a saved training has nothing left to do: its epochs are over, or its minutes, or it stopped early."""
     phases = job.train.all_phases()
     max_minutes = job.train.max_minutes
+    if position["step"]:
+        return False  # an epoch that nobody has scored yet
     if max_minutes is not None and position["spent_s"] >= 60 * max_minutes:
         return True
     if position["phase"] < len(phases) - 1:

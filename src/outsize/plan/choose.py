@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from outsize.errors import PlanError, explain
+from outsize.errors import PlanError, TraceError, explain
 from outsize.job import LimitsSection
 from outsize.plan.cores import cores_to_try, key_step, round_up
+from outsize.plan.cost import StepCost
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.ladder import choose
 from outsize.plan.plan import Plan, Rejected, Tiling
@@ -207,13 +209,23 @@ def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> 
     if lasting_bytes >= budget_bytes:
         return "take a smaller model"  # no window fits beside weights, gradients and optimizer
     one_bytes = (found[0].peak_bytes - lasting_bytes) / task.batch
-    fits = int((budget_bytes - lasting_bytes) // max(1, one_bytes))
+    fits = _batch_within(task, int((budget_bytes - lasting_bytes) // max(1, one_bytes)), budget_bytes)
     remedy = f"set train.batch = {fits}" if fits else "set a smaller train.tile_px"
     inexact = [way for way in found if way.inexact and way.fits(budget_bytes)]
     if inexact:
         fastest = min(inexact, key=lambda way: way.step_s)
         remedy += f", or limits.allow_approximate = true, which fits by {fastest.name} ({fastest.inexact})"
     return remedy
+
+
+def _batch_within(task: Task, batch: int, budget_bytes: float) -> int:
+    """Return this batch, or a half of it and so on, that fits plainly when it is followed; 0: none does."""
+    while batch > 0:
+        with suppress(TraceError):  # as of a norm that wants more than one sample
+            if StepCost(task.step_of(batch, task.side_px)).peak_bytes() <= budget_bytes:
+                return batch
+        batch //= 2
+    return 0
 
 
 def usable_bytes(machine: Machine, limits: LimitsSection) -> float:

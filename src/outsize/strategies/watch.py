@@ -187,8 +187,8 @@ class Watch(TorchDispatchMode):
                 return None
             args = _without_statistics(args)
         sources = [self._sourced(each) for each in args]
-        if rule.in_place and (sources[0].value.recipe is None or sources[0].geometry is not None):
-            return None  # what it was made from is overwritten now
+        if rule.in_place and (sources[0].value.recipe is None or not _is_all_of_its_storage(args[0])):
+            return None  # what it was made from is overwritten now, or a part of it
         named = {name: self._sourced(each) for name, each in kwargs.items()}
         recipe = Recipe(func, sources, named, in_place=rule.in_place)
         if rule.dear:
@@ -212,7 +212,7 @@ class Watch(TorchDispatchMode):
         num_outputs = _NUM_OUTPUTS.get(rule.name, 1)
         for index in range(num_outputs):
             output = outputs[index]
-            if output.nbytes != output.untyped_storage().nbytes():
+            if not _is_all_of_its_storage(output):
                 continue  # a view of the one made anew must find all that the first one had
             # autograd counts the change up when this returns
             version = output._version + rule.in_place
@@ -233,6 +233,10 @@ class Watch(TorchDispatchMode):
 def _without_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Batch norm in training writes its running statistics and does not read them: a second time it shall not."""
     return (*args[:3], None, None, *args[5:]) if args[5] else args
+
+
+def _is_all_of_its_storage(tensor: Tensor) -> bool:
+    return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
 
 
 def _has_gradient(args: Any) -> bool:

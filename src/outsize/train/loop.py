@@ -110,9 +110,11 @@ def fit(
         load_state_tensors(optimizer, optimizer_state)
         optimizer_state = {}
         while position.epoch < phase.epochs and not position.stopped:
-            if recipe.spent(number, time.monotonic() - start_s) >= 1:
+            is_over = recipe.spent(number, time.monotonic() - start_s) >= 1
+            if is_over and not position.step:
                 break
-            position = _run_epoch(model, step, optimizer, recipe, hooks, position, start_s)
+            if not is_over:  # else one that broke off in its validation is closed
+                position = _run_epoch(model, step, optimizer, recipe, hooks, position, start_s)
             position = _close_epoch(model, recipe, hooks, position)
             position = _at_time(position, recipe, start_s)
             hooks.save_state(state_tensors(optimizer), asdict(position))
