@@ -204,7 +204,7 @@ class _Moving:
         if value is None or value.version != tensor._version or value.dtype != tensor.dtype:
             return None
         # of what are parts and no views, as an RNN's chunks, each counts its own changes: one version tells nothing
-        is_part = tensor._base is None and tensor.nbytes != storage.nbytes()
+        is_part = tensor._base is None and tensor.nbytes != tensor.untyped_storage().nbytes()
         is_another = is_part and geometry_of(tensor) != value.geometry
         return None if is_another or is_read_otherwise(tensor) else value
 
