@@ -29,9 +29,8 @@ from torch.distributed.tensor import DTensor, Shard
 from outsize.errors import PlanError, explain
 from outsize.plan.plan import Offload
 
-_RUN: weakref.WeakSet[nn.Module] = (
-    weakref.WeakSet()
-)  # whose forward was called: before that FSDP has no state to reset
+# those whose forward was called: before that FSDP has no state to reset
+_RUN: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def offload(model: nn.Module, setting: Offload, device: torch.device, *, bf16: bool = False) -> nn.Module:
