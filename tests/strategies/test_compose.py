@@ -152,7 +152,13 @@ SETTINGS: dict[str, Callable[..., Any]] = {
     "compile": lambda _: Compile(("decoder.0",)),
     "offload": lambda _: Offload(("encoder.0", "bottleneck")),
 }
-CHOSEN = [names for num in range(1, len(SETTINGS) + 1) for names in combinations(SETTINGS, num)]
+QUICK = ("tiles", "micro_batches", "recompute", "swap")
+CHOSEN = [
+    names
+    for num in range(1, len(SETTINGS) + 1)
+    for names in combinations(SETTINGS, num)
+    if num in (1, 2, len(SETTINGS)) or set(names) <= set(QUICK)
+]
 
 
 def _plan(names: Collection[str], norm: str) -> Plan:

@@ -100,7 +100,7 @@ def _fit(
     from outsize.data.sampling import Seen
     from outsize.strategies.compose import compose
     from outsize.strategies.graphed import Recordings
-    from outsize.strategies.offload import as_held, begin_anew, in_full
+    from outsize.strategies.offload import as_held, in_full
     from outsize.strategies.recover import recovering
     from outsize.strategies.traffic import Meter
     from outsize.tasks import TASKS
@@ -125,12 +125,9 @@ def _fit(
         tell(why)
         prepared.record(run)  # a resumed training goes on with its steps
 
-    def let_go() -> None:
-        recordings.let_go()
-        begin_anew(prepared.model)
-
     tighten = tightening(job, prepared, make_step, changed)
-    step = recovering(make_step(prepared.train_plan), prepared.model, tighten, let_go)
+    forget = partial(_forget_step, recordings, prepared.model)
+    step = recovering(make_step(prepared.train_plan), prepared.model, tighten, forget)
     if lessons.classes and not done:
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
     seen = Seen([each.name for each in prepared.card.classes])
@@ -157,6 +154,14 @@ def _fit(
     if position.missed:
         tell(f"train.max_minutes was over before {_phases(position.missed)} began")
     return position
+
+
+def _forget_step(recordings: Recordings, model: nn.Module) -> None:
+    """Let go of what a step that failed has left in others' hands."""
+    from outsize.strategies.offload import begin_anew
+
+    recordings.let_go()
+    begin_anew(model)
 
 
 def _validated(
