@@ -113,8 +113,7 @@ def _fit(
     done = state[1]["total_steps"] if state else 0
     log = TrainingLog(run.metrics, run.events, from_step=done)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
-    tell = partial(_tell, log=log, reporter=reporter)
-    meter, recordings = Meter(), Recordings()
+    tell, meter, recordings = partial(_tell, log=log, reporter=reporter), Meter(), Recordings()
     composed = partial(compose, prepared.model, loss_terms, bf16=prepared.where.bf16)
     make_step = partial(composed, tell=tell, meter=meter, recordings=recordings)
 
@@ -126,7 +125,7 @@ def _fit(
         prepared.record(run)  # a resumed training goes on with its steps
 
     tighten = tightening(job, prepared, make_step, changed)
-    forget = partial(_forget_step, recordings, prepared.model)
+    forget = partial(_forget, recordings, prepared.model)
     step = recovering(make_step(prepared.train_plan), prepared.model, tighten, forget)
     if lessons.classes and not done:
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
@@ -156,7 +155,7 @@ def _fit(
     return position
 
 
-def _forget_step(recordings: Recordings, model: nn.Module) -> None:
+def _forget(recordings: Recordings, model: nn.Module) -> None:
     """Let go of what a step that failed has left in others' hands."""
     from outsize.strategies.offload import begin_anew
 
