@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import mended
 from outsize.measure.lives import Away, Log
-from outsize.measure.tensors import tensors_in, without_history
+from outsize.measure.tensors import fills_storage, tensors_in, without_history
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
 
@@ -85,7 +85,7 @@ def _is_sum_of_gradients(func: Any, args: tuple[Any, ...]) -> bool:
     first, second = args[:2]
     if not isinstance(second, FakeTensor) or first.shape != second.shape or first.dtype != second.dtype:
         return False
-    return bool(first.nbytes == first.untyped_storage().nbytes())
+    return fills_storage(first)
 
 
 class _Watch(TorchDispatchMode):

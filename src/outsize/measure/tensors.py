@@ -27,6 +27,11 @@ def without_history(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_leaf else tensor.detach()
 
 
+def fills_storage(tensor: Tensor) -> bool:
+    """Whether it has all of the memory it lies in, and is no part of another."""
+    return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
+
+
 def shapes_of(values: Any) -> Shapes:
     """List the shapes of all tensors in arguments of any kind."""
     return tuple(tuple(each.shape) for each in tensors_in(values))

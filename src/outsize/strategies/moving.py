@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.errors import explain
+from outsize.measure.tensors import fills_storage
 from outsize.plan.plan import Swap
 from outsize.plan.step import BLOCK_BYTES, Key
 from outsize.strategies.move import Mover, Trip
@@ -204,7 +205,7 @@ class _Moving:
         if value is None or value.version != tensor._version or value.dtype != tensor.dtype:
             return None
         # of what are parts and no views, as an RNN's chunks, each counts its own changes: one version tells nothing
-        is_part = tensor._base is None and tensor.nbytes != tensor.untyped_storage().nbytes()
+        is_part = tensor._base is None and not fills_storage(tensor)
         is_another = is_part and geometry_of(tensor) != value.geometry
         return None if is_another or is_read_otherwise(tensor) else value
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from outsize.measure.tensors import without_history
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Key
 from outsize.strategies.lineage import alike, is_saved_by_its_maker, known, note, read
@@ -143,8 +144,7 @@ class Packing:
         """Return what autograd shall hold instead of a tensor of this key; None: a weight."""
         storage = tensor.untyped_storage()
         if key is None or is_read_otherwise(tensor):
-            held = tensor if tensor.is_leaf else tensor.detach()
-            return Kept(held, tensor._version, self._where.here[0])
+            return Kept(without_history(tensor), tensor._version, self._where.here[0])
         self._num_packs += 1
         node = tensor.grad_fn
         if node is not None and tensor.output_nr != 0:
@@ -164,7 +164,7 @@ class Packing:
         self._kept[id(storage)] = storage.nbytes()
         if value is not None:
             return self._keep(value, tensor, node, key)
-        kept = Kept(tensor if tensor.is_leaf else tensor.detach(), tensor._version, key[0])
+        kept = Kept(without_history(tensor), tensor._version, key[0])
         if node is not None:
             note(node, kept)
         return kept

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.record import BATCH_NORMS, is_told_by_statistics
+from outsize.measure.tensors import fills_storage
 from outsize.measure.where import Where
 from outsize.plan.recompute import OF_IMAGES
 from outsize.strategies.draws import dropout_scale
@@ -187,7 +188,7 @@ class Watch(TorchDispatchMode):
                 return None
             args = _without_statistics(args)
         sources = [self._sourced(each) for each in args]
-        if rule.in_place and (sources[0].value.recipe is None or not _is_all_of_its_storage(args[0])):
+        if rule.in_place and (sources[0].value.recipe is None or not fills_storage(args[0])):
             return None  # what it was made from is overwritten now, or a part of it
         named = {name: self._sourced(each) for name, each in kwargs.items()}
         recipe = Recipe(func, sources, named, in_place=rule.in_place)
@@ -212,7 +213,7 @@ class Watch(TorchDispatchMode):
         num_outputs = _NUM_OUTPUTS.get(rule.name, 1)
         for index in range(num_outputs):
             output = outputs[index]
-            if not _is_all_of_its_storage(output):
+            if not fills_storage(output):
                 continue  # a view of the one made anew must find all that the first one had
             # autograd counts the change up when this returns
             version = output._version + rule.in_place
@@ -233,10 +234,6 @@ class Watch(TorchDispatchMode):
 def _without_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Batch norm in training writes its running statistics and does not read them: a second time it shall not."""
     return (*args[:3], None, None, *args[5:]) if args[5] else args
-
-
-def _is_all_of_its_storage(tensor: Tensor) -> bool:
-    return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
 
 
 def _has_gradient(args: Any) -> bool:
