@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check fix test-gpu bench
+.PHONY: setup demo test test-all check fix test-gpu bench
 
 setup: $(VENV)/.ready
 
@@ -18,6 +18,10 @@ demo: setup
 # a test has one core; those that need a GPU are left to test-gpu
 test: setup
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
+
+# with the long ones: combinations, mutations, kills and soaks
+test-all: setup
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal -m "long or not long"
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks docs
