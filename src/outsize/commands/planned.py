@@ -16,3 +16,12 @@ def read_train_plan(run: RunFolder) -> Plan:
         found, need = f"{type(error).__name__}: {error}", "the plan that `outsize plan` writes"
         remedy = "run `outsize plan` again with the job of the run"
         raise RunError(explain(f"{run.plan} cannot be understood", found, need, remedy)) from error
+
+
+def planned_otherwise(run: RunFolder) -> Plan | None:
+    """Return the plan that the run was trained by; None where it was the plain step, or is not known."""
+    if not run.plan.exists():
+        return None
+    plan = read_train_plan(run)
+    settings = (plan.recompute, plan.swap, plan.tiles, plan.micro_batches, plan.offload)
+    return plan if any(each is not None for each in settings) else None

@@ -27,7 +27,7 @@ def verify(
 
     Fails above tolerance, unless the plan in question is approximate.
     """
-    from outsize.commands.proving import planned_otherwise
+    from outsize.commands.planned import planned_otherwise
     from outsize.data.scenes import open_image
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
@@ -106,7 +106,7 @@ def _probe(ready: Ready, result: dict[str, Any], reporter: Reporter) -> list[str
 
 
 def _step(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter) -> list[str]:
-    from outsize.commands.proving import prove_step
+    from outsize.train.proving import prove_step
 
     device, stride_px = ready.settings.device, ready.halo.stride_px
     proof = prove_step(plan, ready.model, ready.card, loss=loss, stride_px=stride_px, device=device)
@@ -123,7 +123,7 @@ def _step(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter:
 
 
 def _swap(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter) -> list[str]:
-    from outsize.commands.proving import prove_swap
+    from outsize.train.proving import prove_swap
 
     device, stride_px = ready.settings.device, ready.halo.stride_px
     proof = prove_swap(plan, ready.model, ready.card, loss=loss, stride_px=stride_px, device=device)

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.planned import read_train_plan
-from outsize.commands.proofs import StepProof, SwapProof
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.step import BLOCK_BYTES, Key
-from outsize.runs import RunFolder
+from outsize.train.proofs import StepProof, SwapProof
 
 if TYPE_CHECKING:
     import torch
@@ -29,15 +27,6 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-10  # of each tensor's largest value, in float64
 _SEED = 20240229
 _SIDE_PX = 64  # of a window that is not cut
-
-
-def planned_otherwise(run: RunFolder) -> Plan | None:
-    """Return the plan that the run was trained by; None where it was the plain step, or is not known."""
-    if not run.plan.exists():
-        return None
-    plan = read_train_plan(run)
-    settings = (plan.recompute, plan.swap, plan.tiles, plan.micro_batches, plan.offload)
-    return plan if any(each is not None for each in settings) else None
 
 
 def prove_step(
