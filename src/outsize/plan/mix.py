@@ -68,7 +68,7 @@ def mix(
     link: Link | None,
     budget_bytes: float,
     *,
-    room: Room = Room(),  # noqa: B008 - it never changes
+    room: Room = Room(),
     quick: bool = False,
     least_bytes: int = LEAST_BYTES,
 ) -> Mix:
