@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from outsize.errors import OutputError, RunError, explain
+from outsize.files.beside import written_beside
 
 
 @dataclass(frozen=True)
@@ -178,17 +178,10 @@ def _cause(error: OSError, target: Path) -> tuple[str, str, str]:
 @contextmanager
 def write_beside(target: Path) -> Iterator[Path]:
     """Give a temporary name beside `target`, renamed to it when the block ends well, else removed."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     with leaving_no_empty_folder(target.parent), output_errors(target):
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with written_beside(target) as temporary:
             yield temporary
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
 
 def write_text(target: Path, text: str) -> None:

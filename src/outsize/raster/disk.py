@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from outsize.errors import OutputError, explain
+from outsize.files.beside import written_beside
 from outsize.units import format_bytes
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -63,17 +63,8 @@ def output_error(path: Path, error: OSError) -> OutputError:
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """Give a name beside `target` to write to; rename it to `target` if all goes well, else leave nothing."""
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
-    try:
+    with disk_errors(target), written_beside(target, target.suffix) as partial:
         yield partial
-        with disk_errors(target), partial.open("rb+") as file:
-            os.fsync(file.fileno())  # some file systems tell of a full disk only now
-        with disk_errors(target):
-            partial.replace(target)
-    finally:
-        for left in target.parent.glob(f"{partial.name}*"):  # libraries keep journals and overviews beside
-            with suppress(OSError):
-                left.unlink()
 
 
 def incomplete(target: Path, found: object) -> OutputError:

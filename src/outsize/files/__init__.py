@@ -1,0 +1,1 @@
+"""Opens and writes files where others may have put something, too."""

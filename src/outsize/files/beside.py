@@ -1,0 +1,90 @@
+"""Writes a file beside its name and renames it when it is whole; a name tells whose it is, and cannot be guessed.
+
+    run/plan.json                                        what is to be written
+    run/.plan.json.3f2a91c0-4711-8d0c9be1f2a64d37.part   while it is written
+        ^          ^        ^    ^
+        the name   machine  pid  64 random bits
+
+Whoever knew the name before could put a symbolic link there, and its target would be written over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_PATTERN = re.compile(r"\..+\.(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]{1,10})-[0-9a-f]{16}\.part(\..*)?")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The process that writes, or wrote, a file beside its name."""
+
+    machine: str
+    pid: int
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it surely writes no more: of another machine nothing is known."""
+        if self.machine != machine():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it is there, and another user's
+            return False
+        return False
+
+
+def writer_of(path: Path) -> Writer | None:
+    """Return who writes the file of this name; None for a name that is none of ours."""
+    found = _PATTERN.fullmatch(path.name)
+    return Writer(found["machine"], int(found["pid"])) if found else None
+
+
+@cache
+def machine() -> str:
+    """Return a few letters that differ between machines, which may share a disk."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+@contextmanager
+def written_beside(target: Path, suffix: str = "") -> Iterator[Path]:
+    """Give a new, empty file beside `target`, renamed to it when the block ends well, else removed.
+
+    `suffix` is for libraries that want the name of a file to end in a certain way. Raises OSError.
+    """
+    token = f"{machine()}-{os.getpid()}-{secrets.token_hex(8)}"
+    # a name has at most 255 bytes, and `target` may have them all
+    stem = os.fsdecode(os.fsencode(target.name)[:150])
+    temporary = target.with_name(f".{stem}.{token}.part{suffix}")
+    os.close(create(temporary))
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())  # some file systems tell of a full disk only now
+        temporary.replace(target)
+    finally:
+        _remove(temporary)
+
+
+def create(path: Path) -> int:
+    """Create a file that is not there yet, not even as a link, and open it for writing. Raises OSError."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def _remove(temporary: Path) -> None:
+    """Remove the file and what libraries keep beside it: journals, overviews."""
+    with suppress(OSError):
+        for left in [each for each in temporary.parent.iterdir() if each.name.startswith(temporary.name)]:
+            with suppress(OSError):
+                left.unlink()

@@ -1,0 +1,106 @@
+"""A file is written beside its name under one that nobody can guess, and that tells who writes it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from outsize.errors import OutputError
+from outsize.files import beside
+from outsize.files.beside import Writer, machine, writer_of, written_beside
+from outsize.raster.disk import replacing
+from outsize.runs import write_beside
+
+WRITERS = [write_beside, replacing, written_beside]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_link_at_a_name_that_is_known_is_not_followed(
+    write: Callable[[Path], AbstractContextManager[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    target = tmp_path / "out" / "map.tif"
+    target.parent.mkdir()
+    # names of earlier versions, and that of today should its random part be known
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)
+    here = f"{machine()}-{os.getpid()}-{'0' * 16}"
+    pid = os.getpid()
+    for name in (
+        f".map.tif.{pid}.part",
+        f".map.{pid}.partial.tif",
+        f".map.tif.{here}.part",
+        f".map.tif.{here}.part.tif",
+    ):
+        (target.parent / name).symlink_to(mine)
+    with pytest.raises((OSError, OutputError)), write(target) as temporary:
+        temporary.write_text("theirs")
+    assert mine.read_text() == "mine"
+    assert not target.exists()
+
+
+def test_two_of_one_process_do_not_meet(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+    with written_beside(target) as one, written_beside(target) as other:
+        one.write_text("1")
+        other.write_text("2")
+    assert target.read_text() == "1"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_name_as_long_as_names_may_be_is_written(tmp_path: Path) -> None:
+    target = tmp_path / ("ä" * 127)
+    with written_beside(target, ".tif") as temporary:
+        temporary.write_text("whole")
+    assert target.read_text() == "whole"
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_beside(tmp_path: Path) -> None:
+    target = tmp_path / "[a]*.txt"
+    target.write_text("old")
+
+    def fail() -> None:
+        with written_beside(target) as temporary:
+            temporary.with_name(temporary.name + "-journal").write_text("half")
+            raise OSError(errno.ENOSPC, "no")
+
+    with pytest.raises(OSError, match="no"):
+        fail()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_dead_process_left_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with written_beside(tmp_path / "a.tif", ".tif") as temporary:
+        assert writer_of(temporary) == Writer(machine(), os.getpid())
+        assert not Writer(machine(), os.getpid()).is_gone
+        assert writer_of(temporary.with_name(temporary.name + "-journal")) is not None
+    child = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    assert Writer(machine(), int(child.stdout)).is_gone
+    assert not Writer("0" * 8, int(child.stdout)).is_gone
+    monkeypatch.setattr(beside.os, "kill", _refused)
+    assert not Writer(machine(), 1).is_gone
+    for name in (".a.part", "a.part", ".a.tif.12.part", f"a.{'0' * 8}-1-{'0' * 16}.part", "b.tif"):
+        assert writer_of(tmp_path / name) is None
+
+
+def _refused(*_: int) -> Iterator[None]:
+    raise PermissionError
+
+
+def test_files_have_the_mode_that_the_user_gives_new_ones(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    with written_beside(tmp_path / "ours") as temporary:
+        temporary.write_text("")
+    assert (tmp_path / "ours").stat().st_mode == plain.stat().st_mode
