@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,8 +15,10 @@ from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
 from outsize.measure.machine import look_at_machine, pick_device
 from outsize.measure.step import trace_step
+from outsize.measure.trial import try_tiling
 from outsize.models import num_inputs
 from outsize.plan.choose import choose_predict
+from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Tiling
 from outsize.raster.read import SceneInfo
 from outsize.tasks import facts_for, limits_for
@@ -76,8 +78,17 @@ def make_ready(
     facts = facts_for(card.task, model, len(card.bands), look_at_machine(device), bf16=bf16)
     # the largest of either side: a long strip may have most pixels and yet the smaller windows
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
-    any_size = not is_foreign or not facts.halo.obstacles or _takes(model, scenes)
-    plan = choose_predict(facts, limits_for(card.task, limits), largest_px, any_size=any_size)
+
+    def choose(known: Facts) -> Plan:
+        any_size = not is_foreign or not known.halo.obstacles or _takes(model, scenes)
+        return choose_predict(known, limits_for(card.task, limits), largest_px, any_size=any_size)
+
+    plan = choose(facts)
+    if is_foreign and plan.exact and plan.tiles is not None and plan.tiles.core_px < max(largest_px):
+        found = try_tiling(model, facts.halo, num_inputs(model, len(card.bands)))
+        if found:
+            facts = replace(facts, halo=replace(facts.halo, obstacles=found))
+            plan = choose(facts)
     to_device(model, device).eval()
     return Ready(model, card, plan, facts.halo, stream_settings(plan, device, bf16), weights_id)
 
