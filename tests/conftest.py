@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from outsize.data.synthetic import CLASSES, draw_scene
+from outsize.files.private import private_folder
 
 # What this machine can do is measured once, and remembered where nothing else is.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="outsize-tests-")
@@ -32,6 +33,10 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # A process that compiles beside this one takes longer to start than to compile.
 if not torch.cuda.is_available():
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
+# What is compiled outlives a run of the tests, as torch would have it, where nobody else can write.
+_CODE = Path(tempfile.gettempdir(), f"outsize-tests-code-{os.getuid()}")
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(private_folder(_CODE)))
 
 WriteRaster = Callable[..., Path]
 

@@ -37,10 +37,11 @@ def test_a_folder_of_another_user_or_a_link_is_refused(
 def test_a_folder_in_one_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
+    ours = private_folder(tmp_path / "open" / "ours")
     with pytest.raises(NotPrivateError, match="open can be written by others"):
-        private_folder(tmp_path / "open" / "ours")
+        refuse_others(ours)
     (tmp_path / "open").chmod(0o1777)  # as /tmp: nobody removes what is another's
-    private_folder(tmp_path / "open" / "ours")
+    refuse_others(ours)
 
 
 def test_a_file_is_read_only_if_nobody_else_can_have_written_it(

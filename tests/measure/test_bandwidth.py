@@ -86,6 +86,13 @@ def _without(key: str) -> Callable[[dict[str, Any]], Any]:
         lambda tree: tree | {"memory_bytes_per_s": float("nan")},
         lambda tree: tree | {"to_host_bytes_per_s": float("inf")},
         lambda tree: tree | {"host_op_s": 0.0},
+        lambda tree: (
+            tree | {"host_op_s": 1e6}
+        ),  # numbers that no machine has would give a plan that cannot be
+        lambda tree: tree | {"memory_bytes_per_s": 1e-30},
+        lambda tree: tree | {"memory_bytes_per_s": 1e30},
+        lambda tree: tree | {"memory_bytes_per_s": True},
+        lambda tree: tree | {"conv_flops_per_s": {"fp32": 1e300}},
         _without("host_op_s"),
         lambda tree: tree | {"conv_flops_per_s": {}},
         lambda tree: tree | {"matmul_flops_per_s": {}},

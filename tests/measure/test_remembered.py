@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from outsize.measure import remembered
-from outsize.measure.remembered import code_in, key_of, recall_or_make
+from outsize.measure.remembered import code_in, key_of, recall_or_make, recalled
 
 _CPU = torch.device("cpu")
 
@@ -22,7 +23,10 @@ class Found:
 
 
 def _read(path: Path) -> Found | None:
-    return Found(**json.loads(path.read_text())) if path.is_file() else None
+    try:
+        return Found(**recalled(path))
+    except (OSError, ValueError):
+        return None
 
 
 def test_what_was_made_is_read_the_next_time(tmp_path: Path) -> None:
@@ -54,6 +58,58 @@ def test_what_is_found_out_beside_others_is_not_remembered(
         )
         assert found == Found(number)
     assert [text.partition(":")[0] for text in told] == ["others are at work on cpu"]
+
+
+def _plant_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _plant_link(path: Path) -> None:
+    path.with_name("elsewhere").write_text('{"number": 9}')
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def _plant_deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def _plant_giant(path: Path) -> None:
+    path.touch(mode=0o600)
+    os.truncate(path, 2**40)
+
+
+def _plant_for_all_to_write(path: Path) -> None:
+    path.write_text('{"number": 9}')
+    path.chmod(0o666)
+
+
+def _plant_zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    "plant", [_plant_pipe, _plant_link, _plant_deep, _plant_giant, _plant_for_all_to_write, _plant_zeros]
+)
+def test_what_others_may_have_put_there_is_made_anew(tmp_path: Path, plant: Callable[[Path], None]) -> None:
+    plant(tmp_path / "a.json")
+    for _ in range(2):
+        assert recall_or_make(tmp_path, "a.json", _CPU, read=_read, make=lambda: Found(1)) == Found(1)
+    assert _read(tmp_path / "a.json") == Found(1)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    if (tmp_path / "elsewhere").exists():
+        assert (tmp_path / "elsewhere").read_text() == '{"number": 9}'
+
+
+def test_a_folder_of_another_user_is_told_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("outsize.files.private.os.geteuid", lambda: os.getuid() + 1)
+    (tmp_path / "a.json").write_text('{"number": 9}')
+    found = recall_or_make(tmp_path, "a.json", _CPU, read=_read, make=lambda: Found(1), tell=told.append)
+    assert found == Found(1)
+    assert "belongs to another user" in "".join(told)
+    assert (tmp_path / "a.json").read_text() == '{"number": 9}'
 
 
 def test_the_order_of_names_counts_and_their_borders() -> None:

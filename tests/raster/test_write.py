@@ -210,3 +210,19 @@ def test_files_of_others_survive_discard(tmp_path):
     (tmp_path / "mine.txt").touch()
     TileStore.open(tmp_path, scene(100, 90), CLASSES, 4, "k").discard()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_working_folder_is_nobody_elses(tmp_path, monkeypatch):
+    folder = tmp_path / "s"
+    folder.mkdir(mode=0o777)
+    with TileStore.open(folder, scene(64, 64), CLASSES, 1, "k"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (tmp_path / "link").symlink_to(mine)
+    with pytest.raises(OutputError, match="is no folder"):
+        TileStore.open(tmp_path / "link", scene(64, 64), CLASSES, 1, "k")
+    assert list(mine.iterdir()) == []
+    monkeypatch.setattr("outsize.files.private.os.geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OutputError, match="belongs to another user"):
+        TileStore.open(folder, scene(64, 64), CLASSES, 1, "k")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 import torch
 
+from outsize.measure import remembered
 from outsize.strategies import addresses as addresses_module
 from outsize.strategies import paged, pages
 from outsize.strategies.addresses import NoAddressesError, addresses
 from outsize.strategies.apart import num_elements, uses_of
+from outsize.strategies.compiled import _FOLDER_OF_CODE, _keep_code_to_ourselves
 from outsize.strategies.paged import PagedMemory, why_not
 from outsize.strategies.pages import PAGE_BYTES, Pages
 from outsize.strategies.sharing import Use
@@ -35,7 +38,7 @@ def _nothing_is_known() -> Iterator[None]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(addresses_module, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(remembered, "cache_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -56,6 +59,63 @@ def test_addresses_are_handed_out_by_whole_pages_and_never_twice(
     assert take(2 * MIB, 0, None) == 70 * MIB
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it is there"))
     addresses_module._built()
+
+
+_PLANTED = """#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void run(void) { fclose(fopen(getenv("OUTSIZE_TOLD"), "w")); }
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "how", ["of another user", "others may write", "folder that others may write in", "link"]
+)
+def test_code_that_others_may_have_put_there_is_not_loaded(
+    cache: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = addresses_module._built()
+    folder, told = cache, cache.parent / f"{cache.name}-told"
+    source = cache.parent / "planted.c"
+    source.write_text(_PLANTED)
+    planted.unlink()
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(planted), str(source)], check=True)
+    planted.chmod(0o700)
+    monkeypatch.setenv("OUTSIZE_TOLD", str(told))
+    if how == "of another user":
+        monkeypatch.setattr("outsize.files.private.os.geteuid", lambda: os.getuid() + 1)
+    elif how == "others may write":
+        planted.chmod(0o722)
+    elif how == "link":
+        planted.rename(folder.parent / "elsewhere.so")
+        planted.symlink_to(folder.parent / "elsewhere.so")
+    else:
+        folder = cache.parent / "open" / "ours"
+        folder.mkdir(parents=True, mode=0o700)
+        planted.rename(folder / planted.name)
+        monkeypatch.setattr(remembered, "cache_folder", lambda: folder)
+        folder.parent.chmod(0o777)
+    addresses.cache_clear()
+    with pytest.raises(NoAddressesError, match="nobody else can write"):
+        addresses()
+    assert not told.exists()
+
+
+def test_torch_keeps_what_it_compiles_where_nobody_else_can_write(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for private in (True, False):
+        monkeypatch.setenv(_FOLDER_OF_CODE, "there")
+        _keep_code_to_ourselves()
+        assert os.environ[_FOLDER_OF_CODE] == "there"
+        monkeypatch.delenv(_FOLDER_OF_CODE)
+        if not private:
+            monkeypatch.setattr(remembered, "cache_folder", lambda: cache / "link")
+            (cache / "link").symlink_to("/tmp")
+        _keep_code_to_ourselves()
+        folder = Path(os.environ[_FOLDER_OF_CODE]).parent
+        assert (folder == cache) == private
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.usefixtures("cache")

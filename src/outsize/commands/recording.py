@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import platform
 from dataclasses import replace
@@ -21,6 +19,7 @@ from outsize.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from torch import nn
 
+_MOST = 2**50  # of seconds or bytes, that no step goes beyond
 _LONG_S = 0.2  # a step that is predicted to take longer is not made of short kernels
 # Of the time that it takes kernel by kernel in a process that does nothing else: as fast will do, for in a training the
 # host has batches to bring as well (a step of 22 ms took 31 there).
@@ -129,10 +128,12 @@ def _lasts(found: Recorded) -> bool:
 
 def _recall(path: Path) -> Recorded | None:
     """Return what was seen; None where there is no file, or it is not sound."""
+    from outsize.measure.remembered import is_between, recalled
+
     try:
-        found = Recorded(**json.loads(path.read_text(encoding="utf-8")))
+        found = Recorded(**recalled(path))
     except (OSError, ValueError, TypeError):
         return None
     numbers = [found.called_s, found.replayed_s, found.held_bytes]
-    sound = all(isinstance(each, int | float) and 0 <= each < math.inf for each in numbers)
+    sound = is_between(0, numbers, _MOST) and isinstance(found.why_not, str)
     return found if sound and (found.why_not or all(numbers)) else None

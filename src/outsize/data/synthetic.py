@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from outsize.data.synthetic_spectra import BLOCK_PX, FEATURES_LOCK, draw_block
 from outsize.errors import DataError, OutputError, explain
+from outsize.raster import disk
 
 if TYPE_CHECKING:
     from rasterio.transform import Affine
@@ -78,12 +79,12 @@ def draw_scene(  # noqa: PLR0913 (each says what the files are like, and has a d
 
     _check(folder, name, height, width, seed)
     endings = [".tif", "_labels.tif", "_labels.gpkg"][: 3 if vectors else 2]
-    # Drawn under other names and renamed at the end, so that a scene that has its name is whole.
-    parts = [folder / f".part-{name}{ending}" for ending in endings]
     place = from_origin(*origin, resolution_m, resolution_m)
     grid = {"height": height, "width": width, "crs": crs, "transform": place, "compress": compress}
-    try:
-        with rasterio.Env(GDAL_CACHEMAX=_CACHE_BYTES), ExitStack() as files:
+    # Drawn under other names and renamed at the end, so that a scene that has its name is whole.
+    with rasterio.Env(GDAL_CACHEMAX=_CACHE_BYTES), ExitStack() as whole:
+        parts = [whole.enter_context(disk.replacing(folder / f"{name}{ending}")) for ending in endings]
+        with ExitStack() as files:
             image = files.enter_context(_create(parts[0], 4, "uint16", PIXEL_NODATA, grid, num_workers))
             labels = files.enter_context(_create(parts[1], 1, "uint8", LABEL_NODATA, grid, num_workers))
             image.descriptions = BANDS
@@ -97,11 +98,6 @@ def draw_scene(  # noqa: PLR0913 (each says what the files are like, and has a d
                     )
                 if bar is not None:
                     bar.advance(len(classes))
-        for part, ending in zip(parts, endings, strict=True):
-            part.replace(folder / f"{name}{ending}")
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
     return folder / f"{name}.tif"
 
 

@@ -19,7 +19,11 @@ _KINDS = {
 
 def read_plain(path: Path, most_bytes: int) -> bytes:
     """Return the bytes of a plain file of at most so many. Raises OSError, whose `strerror` says what is there."""
-    opened = open_plain(path)
+    return read_opened(open_plain(path), most_bytes)
+
+
+def read_opened(opened: int, most_bytes: int) -> bytes:
+    """Return the bytes of an open plain file of at most so many, and close it. Raises OSError."""
     with os.fdopen(opened, "rb") as file:
         size_bytes = os.fstat(opened).st_size
         # what grows meanwhile, or tells no size as those of /proc, is bounded as well

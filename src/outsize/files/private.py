@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from outsize.files.plain import open_plain, read_plain
+from outsize.files.plain import open_plain, read_opened
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -28,15 +28,18 @@ def private_folder(folder: Path) -> Path:
             raise NotPrivateError(f"{folder} belongs to another user") from None
         if about.st_mode & 0o077:
             folder.chmod(0o700)
-    refuse_others(folder)
     return folder
 
 
 def read_own(path: Path, most_bytes: int) -> bytes:
     """Return the bytes of a plain file that only we can have written. Raises NotPrivateError, OSError."""
-    os.close(open_plain(path, os.O_NOFOLLOW))
-    refuse_others(path)
-    return read_plain(path, most_bytes)
+    opened = open_plain(path, os.O_NOFOLLOW)
+    try:
+        _refuse_foreign(path, os.fstat(opened))
+    except NotPrivateError:
+        os.close(opened)
+        raise
+    return read_opened(opened, most_bytes)
 
 
 def refuse_others(path: Path) -> None:
@@ -46,7 +49,16 @@ def refuse_others(path: Path) -> None:
     /tmp, lets nobody remove what is another's. The superuser is no other.
     """
     path = path.absolute()
-    about = path.lstat()
+    _refuse_foreign(path, path.lstat())
+    for folder in path.parent.resolve(strict=True).joinpath(path.name).parents:
+        about = folder.stat()
+        if about.st_uid not in (os.geteuid(), 0):
+            raise NotPrivateError(f"{folder} belongs to another user")
+        if about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX:
+            raise NotPrivateError(f"{folder} can be written by others")
+
+
+def _refuse_foreign(path: Path, about: os.stat_result) -> None:
     if stat.S_ISLNK(about.st_mode):
         raise NotPrivateError(f"{path} is a symbolic link")
     if about.st_uid != os.geteuid():
@@ -55,9 +67,3 @@ def refuse_others(path: Path) -> None:
         raise NotPrivateError(f"{path} can be written by others")
     if stat.S_ISREG(about.st_mode) and about.st_nlink != 1:
         raise NotPrivateError(f"{path} has a second name")
-    for folder in path.parent.resolve(strict=True).joinpath(path.name).parents:
-        about = folder.stat()
-        if about.st_uid not in (os.geteuid(), 0):
-            raise NotPrivateError(f"{folder} belongs to another user")
-        if about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX:
-            raise NotPrivateError(f"{folder} can be written by others")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from outsize.measure.machine import free_gpu_bytes, sweep
-from outsize.measure.remembered import cache_folder, device_name, driver, fingerprint, recall_or_make
+from outsize.measure.remembered import (
+    cache_folder,
+    device_name,
+    driver,
+    fingerprint,
+    is_between,
+    recall_or_make,
+    recalled,
+)
 from outsize.plan.machines import GIB
 from outsize.plan.times import CONVOLUTION_CALLS, GRADIENT_CALLS, Precision, Rates
 
 BUDGET_S = 4.0  # of timed work; loading of CUDA's libraries comes on top the first time
 _LONG_ENOUGH_S = 0.01  # between two looks at the clock: starting a kernel is then lost in it
+# What no machine falls short of or goes beyond, by far: rates a second, and seconds of a call
+_SLOWEST_PER_S, _FASTEST_PER_S = 1e5, 1e18
+_QUICKEST_CALL_S, _LONGEST_CALL_S = 1e-9, 1.0
 _DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -272,13 +282,17 @@ def _cuda_s(run: Callable[[], Tensor], num_runs: int) -> float:
 def _recall(path: Path, here: str) -> Measured | None:
     """Read what was remembered; None for a file that is not there, broken, of another machine or not sound."""
     try:
-        known = Measured(**json.loads(path.read_text(encoding="utf-8")))
-        numbers = [known.memory_bytes_per_s, known.host_op_s, known.took_s]
-        numbers += [*known.matmul_flops_per_s.values(), *known.conv_flops_per_s.values()]
+        known = Measured(**recalled(path))
+        numbers = [
+            known.memory_bytes_per_s,
+            *known.matmul_flops_per_s.values(),
+            *known.conv_flops_per_s.values(),
+        ]
         numbers += [
             rate for rate in (known.to_device_bytes_per_s, known.to_host_bytes_per_s) if rate is not None
         ]
-        sound = all(isinstance(each, float | int) and 0 < each < math.inf for each in numbers)
+        sound = is_between(_SLOWEST_PER_S, numbers, _FASTEST_PER_S)
+        sound &= is_between(_QUICKEST_CALL_S, [known.host_op_s], _LONGEST_CALL_S)
         known.rates()
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

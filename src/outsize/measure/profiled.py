@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +19,10 @@ from outsize.measure.remembered import (
     cache_folder,
     code_of,
     fingerprint,
+    is_between,
     key_of,
     recall_or_make,
+    recalled,
     remember,
 )
 from outsize.plan import seen as seen_before
@@ -39,6 +39,8 @@ NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
 MOST_USABLE, LEAST_USABLE = 0.95, 0.75
 # Beyond, it is no matter of gaps: the step waited for its host all the same. And the profiler slows nothing by more.
 _MOST_STRETCHED = 1.15
+# What no step falls short of or goes beyond, by far: seconds of a call, real over modelled time, bytes of a workspace
+_LONGEST_CALL_S, _SLOWEST, _MOST_BYTES = 10.0, 1e9, 2**50
 _CYCLES_PER_S = 4e9  # more than any GPU's clock has: a pause lasts at least as long as was asked
 _BACKWARD = "autograd::engine::evaluate_function"  # what torch's profiler calls a node of the way back
 _NOT_WORK = (
@@ -282,15 +284,17 @@ def _wait_for(device: torch.device) -> None:
 def _recall(path: Path) -> Learnt | None:
     """Read what was remembered; None for a file that is not there, broken or not sound."""
     try:
-        known = Learnt(**json.loads(path.read_text(encoding="utf-8")))
+        known = Learnt(**recalled(path))
         known = replace(known, side_px=parse_size(known.side_px))
-        numbers = [*known.factors.values(), known.host_op_s]
-        sound = all(isinstance(each, float | int) and 0 <= each < math.inf for each in numbers)
-        sound &= set(known.factors) <= set(CLASSES)
+        sound = set(known.factors) <= set(CLASSES) and is_between(0, [known.host_op_s], _LONGEST_CALL_S)
+        sound &= is_between(0, known.factors.values(), _SLOWEST)
+        sound &= all(is_between(0, found, _SLOWEST) for found in known.paces.values())
         sound &= all(
-            isinstance(num, int) and num >= 0 for taken in known.workspaces.values() for num in taken
+            type(num) is int and 0 <= num < _MOST_BYTES
+            for taken in known.workspaces.values()
+            for num in taken
         )
-        sound &= all(0 <= pace < math.inf for found in known.paces.values() for pace in found)
+        sound &= type(known.batch) is int and known.batch > 0
         sound &= known.usable_share is None or LEAST_USABLE <= known.usable_share <= MOST_USABLE
     except (OSError, ValueError, TypeError, AttributeError):
         return None

@@ -7,17 +7,24 @@ import hashlib
 import json
 import os
 import platform
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
 
+from outsize.files.beside import written_beside
+from outsize.files.private import NotPrivateError, private_folder, read_own, refuse_others
+from outsize.files.trees import json_tree
 from outsize.measure.shared import is_shared
 
 Finding = TypeVar("Finding")  # a dataclass, or None where there is nothing to remember
+
+_MOST_BYTES = 2**24  # a step of 10,000 operations takes a few hundred KiB
 
 
 def recall_or_make(
@@ -35,6 +42,8 @@ def recall_or_make(
     `read` returns None for a file that is not there, broken or not sound: it is made anew. What is found out while
     others use the device is good for now at most; `tell` is told.
     """
+    if folder is not None and not _is_ours(folder, tell):
+        folder = None
     known = None if folder is None else read(folder / name)
     if known is not None:
         return known
@@ -45,6 +54,19 @@ def recall_or_make(
     elif folder is not None and made is not None and lasts(made):
         remember(folder, name, made)
     return made
+
+
+def recalled(path: Path) -> Any:
+    """Return what a file of this folder holds; OSError or ValueError where it is not there, not ours, or broken."""
+    try:
+        return json_tree(read_own(path, _MOST_BYTES))
+    except NotPrivateError as error:
+        raise ValueError(str(error)) from error
+
+
+def is_between(least: float, values: Iterable[object], most: float) -> bool:
+    """Say whether all are numbers, and make sense."""
+    return all(type(each) in (int, float) and least <= each <= most for each in values)  # type: ignore[operator]
 
 
 def remember(folder: Path, name: str, finding: object) -> None:
@@ -78,6 +100,26 @@ def cache_folder() -> Path | None:
         return Path.home() / ".cache" / "outsize"
     except RuntimeError:  # no such user in the container
         return None
+
+
+def folder_for_code() -> Path:
+    """Return the folder for compiled code, in which nobody else can write. Raises NotPrivateError, OSError."""
+    folder = cache_folder()
+    if folder is None:
+        return folder_for_now()
+    private_folder(folder)
+    refuse_others(folder)
+    return folder
+
+
+def folder_for_now() -> Path:
+    """Return a folder of this user that lasts as long as the process."""
+    return Path(_for_now().name)
+
+
+@cache
+def _for_now() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="outsize-")
 
 
 def fingerprint(device: torch.device) -> str:
@@ -114,11 +156,16 @@ def _hash_of(path: Path) -> str:
 
 def _write(path: Path, tree: dict[str, Any]) -> None:
     """Write the file whole or not at all; a folder that cannot be written to costs a measurement each time, no more."""
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+    with contextlib.suppress(OSError), written_beside(path) as draft:
+        draft.write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
+
+
+def _is_ours(folder: Path, tell: Callable[[str], object]) -> bool:
+    try:
+        private_folder(folder)
+    except NotPrivateError as error:
+        tell(f"{error}: nothing is recalled from there, and nothing remembered")
+        return False
+    except OSError:  # no room, or no right to write: costs a measurement each time, no more
+        return False
+    return True

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from outsize.errors import OutputError, explain
 from outsize.files.beside import written_beside
+from outsize.files.private import NotPrivateError, private_folder
 from outsize.units import format_bytes
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -23,6 +24,21 @@ def make_folder(folder: Path) -> bool:
     with disk_errors(folder):
         folder.mkdir(parents=True)
     return True
+
+
+def make_private_folder(folder: Path) -> bool:
+    """Create a folder that nobody else can write in, for work under names that all can guess; return whether it is new.
+
+    Others could have put links there to what is to be written over.
+    """
+    is_new = not folder.is_dir()
+    try:
+        with disk_errors(folder):
+            private_folder(folder)
+    except NotPrivateError as error:
+        needed, remedy = "a folder of your own to work in", "remove it, or choose another output folder"
+        raise OutputError(explain(f"{folder} cannot be used", error, needed, remedy)) from error
+    return is_new
 
 
 def need_space(folder: Path, num_bytes: int, what: str) -> None:

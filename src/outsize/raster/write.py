@@ -77,7 +77,7 @@ class TileStore:
         store = cls(folder, info, layouts, num_tiles)
         state = {"key": key, "num_tiles": num_tiles, "size": list(size), "block_px": block_px}
         state["layers"] = [[layer.name, layer.dtype, layer.num_bands, repr(layer.nodata)] for layer in layers]
-        is_new_folder = disk.make_folder(folder)
+        is_new_folder = disk.make_private_folder(folder)
         with disk.disk_errors(folder):
             found = _read_state(folder / _STATE)
             if {**found, "boot_id": ""} != {**state, "boot_id": ""} or not store._files_are_whole():

@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 
-from outsize.measure.remembered import cache_folder
+from outsize.files.beside import written_beside
+from outsize.files.private import NotPrivateError, refuse_others
+from outsize.measure.remembered import folder_for_code
 
 _SOURCE = """
 #include <stddef.h>
@@ -78,17 +80,15 @@ def addresses() -> Addresses:
     return Addresses(plugged.allocator(), library)
 
 
-@cache
-def _for_now() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that lasts as long as the process, for users who have none."""
-    return tempfile.TemporaryDirectory(prefix="outsize-")
-
-
 def _built() -> Path:
     name = f"addresses-{platform.machine()}-{hashlib.sha256(_SOURCE.encode()).hexdigest()[:12]}.so"
-    path = (cache_folder() or Path(_for_now().name)) / name
-    if path.is_file():
-        return path
+    try:
+        path = folder_for_code() / name
+        if path.is_file():
+            refuse_others(path)
+            return path
+    except NotPrivateError as error:
+        raise NoAddressesError(f"compiled code is kept where nobody else can write, and {error}") from error
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang"))), None)
     if compiler is None:
         raise NoAddressesError("there is no C compiler (set CC, or install gcc)")
@@ -98,10 +98,9 @@ def _built() -> Path:
         command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(built), str(source)]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(f"{name}.{os.getpid()}")
-            shutil.copyfile(built, beside)
-            beside.replace(path)  # at once: others may build it, too
+            with written_beside(path) as beside:  # others may build it, too
+                shutil.copyfile(built, beside)
+                beside.chmod(0o700)
         except subprocess.CalledProcessError as error:
             raise NoAddressesError(f"{compiler}: {error.stderr.strip()[:200]}") from error
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType
@@ -11,12 +12,15 @@ import torch
 from torch import nn
 
 from outsize.errors import PlanError, explain
+from outsize.files.private import NotPrivateError
+from outsize.measure.remembered import folder_for_code, folder_for_now
 from outsize.plan.plan import Compile
 from outsize.strategies.compat import Backend, compile_errors, no_global_hooks, with_activation_budget
 from outsize.strategies.find import find_module
 from outsize.strategies.step import Forward
 
 BACKEND: Backend = "inductor"
+_FOLDER_OF_CODE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def compiled(model: nn.Module, setting: Compile, forward: Forward) -> Forward:
@@ -47,6 +51,7 @@ def compiled(model: nn.Module, setting: Compile, forward: Forward) -> Forward:
 
 def _functions(blocks: Mapping[str, nn.Module], budget: float | None) -> dict[str, Callable[..., Any]]:
     """Compile one function for all blocks that are alike: nine equal blocks cost the time of one."""
+    _keep_code_to_ourselves()
     backend = BACKEND if budget is None else with_activation_budget(BACKEND, budget)
     made: dict[Hashable, Callable[..., Any]] = {}
     for block in blocks.values():
@@ -57,6 +62,21 @@ def _functions(blocks: Mapping[str, nn.Module], budget: float | None) -> dict[st
             own = FunctionType(_call.__code__.replace(), globals(), _call.__name__)
             made[kind] = torch.compile(own, dynamic=False, backend=backend)
     return {path: made[_kind(block)] for path, block in blocks.items()}
+
+
+def _keep_code_to_ourselves() -> None:
+    """Have torch keep what it compiles where nobody else can write, unless somebody has said where.
+
+    By itself it takes a folder of /tmp with the user's name, which is whose it is that makes it first, and loads code
+    from there.
+    """
+    if _FOLDER_OF_CODE in os.environ:
+        return
+    try:
+        folder = folder_for_code()
+    except (NotPrivateError, OSError):  # then all is compiled anew in each process, no more
+        folder = folder_for_now()
+    os.environ[_FOLDER_OF_CODE] = str(folder / "inductor")
 
 
 def _call(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
