@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import mended
 from outsize.measure.lives import Away, Log
+from outsize.measure.recurrent import with_workspace
 from outsize.measure.tensors import fills_storage, tensors_in, without_history
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
@@ -107,7 +108,8 @@ class _Watch(TorchDispatchMode):
         inputs = tuple(dict.fromkeys(map(self._log.seen, read)))
         result = func(*args, **kwargs)
         if any(isinstance(tensor, FakeTensor) for tensor in read):
-            result = mended(func.overloadpacket.__name__, args, result)
+            kind = func.overloadpacket.__name__
+            result = with_workspace(kind, args, mended(kind, args, result), on_cuda=self._on_cuda)
         if self._on_cuda and _is_sum_of_gradients(func, args):
             self._log.pass_on(args[0], result)
         if func.namespace != "prim" and func is not torch.ops.aten.detach.default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,7 +43,7 @@ class Value:
 
     __slots__ = (
         "__weakref__", "away", "cached", "device", "dtype", "geometry", "index", "last_pack", "num_pending", "recipe",
-        "settled", "size_bytes", "tensor", "version", "waits",
+        "settled", "size_bytes", "tensor", "version", "waits", "weak",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Value:
         self.recipe = recipe
         self.index = index  # which output of the recipe
         self.tensor: Tensor | None = None if recipe else like
+        self.weak: weakref.ref[Tensor] | None = None  # the tensor where it is not held
         self.away: Moved | None = None  # where the tensor is that was kept and moved to host memory
         self.settled = False  # True: no tensor held here or below knows its gradient function (a cycle)
         self.num_pending = 0  # times it was saved and not asked for yet
@@ -72,13 +74,28 @@ class Value:
         tensor = without_history(tensor)
         same = geometry_of(tensor) == self.geometry
         self.tensor = tensor if same else tensor.as_strided(*self.geometry)
-        self.recipe, self.settled = None, True
+        self.recipe, self.weak, self.settled = None, None, True
+
+    def watch_only(self) -> None:
+        """Do not hold the tensor that a recipe starts from, as long as nobody saves it."""
+        if self.tensor is not None and not self.settled:
+            self.weak, self.tensor = weakref.ref(self.tensor), None
+
+    def hold(self) -> bool:
+        """Hold again what is only watched; False where it is gone."""
+        if self.weak is not None and self.tensor is None:
+            self.tensor = self.weak()
+            self.weak = None if self.tensor is not None else self.weak
+            return self.tensor is not None
+        return True
 
     def settle(self) -> bool:
-        """Hold all that the recipe starts from; False where some of it was overwritten already."""
+        """Hold all that the recipe starts from; False where some of it was overwritten already, or is gone."""
         if self.settled:
             return True
         found = list(_walk(self, stop=lambda value: value.settled and value.recipe is not None))
+        if any(type(value) is Value and not value.hold() for value in found):
+            return False
         if any(value.overwritten for value in found):
             return False
         for value in found:

@@ -11,12 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.record import BATCH_NORMS, is_told_by_statistics
 from outsize.measure.tensors import fills_storage
-from outsize.measure.where import Where
+from outsize.measure.where import Where, is_parameter
 from outsize.plan.recompute import OF_IMAGES
 from outsize.strategies.draws import dropout_scale
 from outsize.strategies.lineage import is_told_by_itself, known, read
 from outsize.strategies.recipes import Recipe, Source, convolution_settings, fuses
-from outsize.strategies.values import Kept, Value, geometry_of, is_read_otherwise
+from outsize.strategies.values import Kept, Value, geometry_of, is_read_otherwise, leaves_of
 
 # Operations that cost little beside a convolution, by torch's name without the "_" of their in-place form.
 _ACTIVATIONS = """
@@ -72,7 +72,10 @@ class Watch(TorchDispatchMode):
 
     Below autograd: an operation comes here alone, with its casts done, and before its result is saved.
     Values that have a recipe live as long as the storage they are in. Tensors that recipes start from are held by
-    the recipes alone, so that what nobody saves is freed as soon as what was made from it.
+    the recipes alone, so that what nobody saves is freed as soon as what was made from it; and only where they take
+    less than what is made. No plan makes a tensor again from more, and a sum of many that nobody saves would hold all:
+
+        skip = skip + a(x)    skip = skip + b(x)    skip = skip + c(x)    what a, b and c made, until forward ends
 
     `sites` names the only operations to remember: (module, call, operation). Others are let through, and what the
     graph knows of their results is taken from there. `dear` names the calls whose convolutions are remembered, too.
@@ -199,6 +202,9 @@ class Watch(TorchDispatchMode):
     def _sourced(self, argument: Any) -> Any:
         if isinstance(argument, Tensor):
             value = self.value_of(argument)
+            if type(value) is Value and _starts_from_gone(value):
+                value.keep(argument)
+                value.settled = False  # held by who is made from it, and by nobody else yet
             geometry = None if value.tensor is argument else geometry_of(argument)
             return Source(value, None if geometry == value.geometry else geometry)
         return [self._sourced(each) for each in argument] if isinstance(argument, list | tuple) else argument
@@ -218,6 +224,7 @@ class Watch(TorchDispatchMode):
             # autograd counts the change up when this returns
             version = output._version + rule.in_place
             value = Value(output, version, recipe, index)
+            _hold_less_than(value)
             if num_outputs > 1:
                 recipe.promise(index, value)
             self._now[output.untyped_storage()] = value
@@ -229,6 +236,37 @@ class Watch(TorchDispatchMode):
         return Recipe(
             torch.ops.aten.native_dropout_backward.default, [source, self._sourced(mask), scale], {}
         )
+
+
+def _hold_less_than(value: Value) -> None:
+    """Hold what a value is made from, as far as nobody has saved it, only if that is less than the value."""
+    leaves = [each for each in leaves_of(value, _is_saved)[0] if type(each) is Value and each is not value]
+    if sum(0 if _is_weight(each) else each.size_bytes for each in leaves) < value.size_bytes:
+        for leaf in leaves:
+            leaf.hold()
+    else:
+        for leaf in leaves:
+            leaf.watch_only()
+
+
+def _is_saved(value: Value | Kept) -> bool:
+    return value.settled
+
+
+def _starts_from_gone(value: Value) -> bool:
+    """Whether what it is made from, or was watched itself through another view of its storage, is gone."""
+    return not value.settled and any(
+        type(each) is Value and _there(each) is None for each in leaves_of(value, _is_saved)[0]
+    )
+
+
+def _is_weight(value: Value) -> bool:
+    tensor = _there(value)
+    return tensor is not None and is_parameter(tensor)
+
+
+def _there(value: Value) -> Tensor | None:
+    return value.weak() if value.tensor is None and value.weak is not None else value.tensor
 
 
 def _without_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
