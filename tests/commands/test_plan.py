@@ -74,6 +74,22 @@ def test_several_gpus_share_a_batch(job_path: Path) -> None:
     assert (shares["num_gpus"], shares["batch"], shares["most_samples"]) == (2, 2, 1)
 
 
+def test_batch_norm_over_several_gpus_is_not_called_exact(job_path: Path) -> None:
+    alone, shared = (events(str(job_path), "--gpu", "h200", "--gpus", num)["plan"][0] for num in ("1", "2"))
+    assert alone["exact"]
+    assert not shared["exact"]
+    assert "approximate" in str(shared["text"]).splitlines()[0]
+    (told,) = [line for line in shared["why"] if line.startswith("approximate: ")]  # type: ignore[attr-defined]
+    assert "encoder.0.1 (BatchNorm2d)" in told
+    assert "each of 2 GPUs has at most 1 of 2 samples" in told
+    assert "synchronised" in told
+    # what looks at each sample by itself, or at pixels of one, does not care
+    for norm in ("none", "group"):
+        asked = ("--set", f"model.norm={norm}", "--set", "limits.allow_approximate=true")
+        each, _ = events(str(job_path), "--gpu", "h200", "--gpus", "2", *asked)["plan"]
+        assert each["exact"], norm
+
+
 def test_unequal_shares_and_several_hosts_are_told(job_path: Path) -> None:
     batch = ("--set", "train.batch=8", "--set", "train.tile_px=32")
     found = events(str(job_path), "--gpu", "ac922", "--gpus", "5", *batch, "--request")

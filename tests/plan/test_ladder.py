@@ -40,6 +40,18 @@ def planned(task: Task, share: float, *, approximate: bool = False) -> Plan | li
     return choose(task, limit_bytes=limit_bytes, budget_bytes=limit_bytes, approximate=approximate)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_a_batch_that_gpus_share_is_exact_only_where_samples_are_apart(task: Task, share: float) -> None:
+    plan = planned(replace(task, spread="norm1 sees one GPU"), share)
+    assert isinstance(plan, Plan)  # there is no other way to share it: told, not refused
+    assert not plan.exact
+    assert plan.why[-1] == "approximate: norm1 sees one GPU"
+    apart = planned(task, share)
+    assert isinstance(apart, Plan)
+    assert apart.exact
+    assert replace(plan, exact=True, why=plan.why[:-1]) == apart
+
+
 def test_blocks_are_looked_at_closely_before_they_are_taken(with_norm: Task, chain: Chain) -> None:
     estimated = [way for way in ways(with_norm, 0) if way.inexact is None]
     least_bytes = min(way.peak_bytes for way in estimated if "blocks" not in way.name)

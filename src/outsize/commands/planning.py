@@ -184,6 +184,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
 
     section, task = job.train, TASKS[job.task]
     step_of = _step_of(job, model, num_bands, where)
+    across_samples = first_norm(model, OVER_SAMPLES)
     not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
     return Task(
         batch=share_of(section.batch, where.num_gpus),
@@ -194,7 +195,8 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         fuse=where.fuse,
         # a stride as long as the window: there is no smaller tile
         halo=facts.halo if task.tiles_train else replace(facts.halo, stride_px=max(section.window_px)),
-        across_samples=first_norm(model, OVER_SAMPLES),
+        across_samples=across_samples,
+        spread=_spread(across_samples, section.batch, where.num_gpus),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
         # on a CPU all memory is the host's
         link=Link.of(where.rates, where.num_gpus) if where.kind == "cuda" else None,
@@ -204,6 +206,15 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         pages=may_record(job, where) and _may_page(where),
         **where.clock.settings(),
     )
+
+
+def _spread(across_samples: str | None, batch: int, num_gpus: int) -> str | None:
+    """Say why GPUs that share a batch train otherwise than one: what looks across samples sees those of one GPU."""
+    if across_samples is None or num_gpus == 1:
+        return None
+    share = share_of(batch, num_gpus)
+    seen = f"each of {num_gpus} GPUs has at most {share} of {batch} samples"
+    return f"{across_samples}, and {seen}; exact would be one GPU, or norms that are synchronised over all of them"
 
 
 def may_record(job: Job, where: Situation) -> bool:

@@ -136,13 +136,15 @@ def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> R
 def _as_plan(
     task: Task, way: Way, why: tuple[str, ...], rejected: tuple[Rejected, ...], limit_bytes: int
 ) -> Plan:
+    """Return the plan of a way. GPUs that share a batch leave no choice: what that changes is told, not refused."""
+    spread = () if task.spread is None else (f"approximate: {task.spread}",)
     return Plan(
         purpose="train",
         batch=task.batch,
         limit_bytes=limit_bytes,
         peak_bytes=way.peak_bytes,
-        exact=way.inexact is None,
-        why=why,
+        exact=way.inexact is None and task.spread is None,
+        why=(*why, *spread),
         rejected=rejected,
         step_s=way.step_s,
         # compiled blocks fuse their layers themselves, and cross-entropy lies outside of them

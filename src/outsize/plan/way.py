@@ -31,6 +31,8 @@ class Task:
     op_s: OpSeconds  # of an operation's kernels
     halo: Halo
     across_samples: str | None = None  # what makes samples depend on each other, as a text; None: nothing
+    # why the answer of GPUs that share the batch is not that of one GPU, however each runs its part; None: it is
+    spread: str | None = None
     across_pixels: str | None = None  # what makes a tile differ from the whole, besides the halo's obstacles
     again_s: OpSeconds | None = None  # of an operation whose result is made again; None: as the first time
     host_op_s: float = 0.0  # for the host to call a small operation
