@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.conftest import write_job
+from torch import nn
 
 from outsize.commands.planned import planned_otherwise
 from outsize.commands.train import train
 from outsize.commands.verify import verify
-from outsize.errors import RunError, VerifyError
+from outsize.errors import PlanError, RunError, VerifyError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.strategies import move
+from outsize.strategies import batch_norm, fused_layer, move
+from outsize.strategies.compiled import missing_compiler
 
 QUIET = Reporter("quiet")
 # what a job asks for, and what its plan must do about it
@@ -174,3 +177,137 @@ def test_a_run_whose_bytes_come_back_wrong_fails(
     monkeypatch.setattr(move.Moved, "back", lambda self: back(self) * (1 + 1e-13))
     with pytest.raises(VerifyError, match=r"a swapped step differs from the resident one by .* in encoder"):
         _verified(run)
+
+
+# ---- what is said of each strategy
+
+
+def _claims(run: RunFolder) -> dict[str, dict[str, Any]]:
+    _verified(run)
+    return {each["strategy"]: each for each in json.loads(run.verify.read_text())["strategies"]}
+
+
+_COMPILE = {"paths": ["encoder.0", "bottleneck"], "activation_budget": None}
+_BLOCKS = {"saved": [], "blocks": ["encoder.0", "decoder.1"]}
+
+
+def test_each_strategy_of_a_plan_is_proved_or_said_not_to_be(
+    own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("outsize.strategies.compiled.BACKEND", "aot_eager")
+    moved = [{"key": ["encoder.0.1", 0, 0], "size_bytes": 2**20, "release": None, "fetch": None}]
+    every = {
+        "compile": {"paths": ["bottleneck"], "activation_budget": None},
+        "fuse": {},  # cross-entropy: compiled blocks fuse their layers themselves
+        "recompute": {"saved": [], "blocks": ["decoder.1"]},
+        "swap": {"moved": moved, "pinned_bytes": 2**21},
+        "graph": True,
+        "paged": True,
+    }
+    run = own("recompute", **every)
+    verify(run.path, overrides=(), device_name="cpu", reporter=Reporter("json"))
+    claims = json.loads(run.verify.read_text())["strategies"]
+    assert {each["strategy"]: each["proved"] for each in claims} == {
+        "compile": True,
+        "fuse": False,
+        "graph": False,
+        "pages": False,
+        "recompute": True,
+        "swap": True,
+    }
+    told = [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
+    for each in claims:
+        assert not each["failed"]
+        assert each["why"]
+        assert bool(each["needs"]) != each["proved"]  # what would prove it
+        verdict = "proved here" if each["proved"] else "not proved here"
+        assert sum(text.startswith(f"{each['strategy']}: {verdict}: ") for text in told) == 1
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_plan_of_what_needs_a_gpu_says_so(own: Callable[..., RunFolder], graph: bool) -> None:
+    alone = {"graph": True, "paged": True} if graph else {"fuse": {"norms": ["encoder.0.1"]}}
+    claims = _claims(own("recompute", recompute=None, **alone))
+    assert set(claims) == ({"graph", "pages"} if graph else {"fuse"})
+    for each in claims.values():
+        assert not each["proved"]
+        assert "GPU" in each["needs"]
+
+
+def test_compiled_blocks_are_compared_with_plain_ones(
+    own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outsize.strategies.compiled.BACKEND", "aot_eager")
+    run = own("recompute", recompute=None, compile=_COMPILE)
+    assert _claims(run)["compile"]["proved"]
+    assert json.loads(run.verify.read_text())["planned_step"]["num_compiled"] == 2
+
+    def wrong(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return type(block).forward(block, x) * (1 + 1e-6)  # type: ignore[no-any-return, operator]
+
+    monkeypatch.setattr("outsize.strategies.compiled._call", wrong)
+    with pytest.raises(VerifyError, match="a step as planned differs"):
+        _verified(run)
+    (claim,) = json.loads(run.verify.read_text())["strategies"]
+    assert claim["failed"]
+    assert not claim["proved"]
+
+
+@pytest.mark.long
+def test_what_torchs_compiler_makes_is_compared(own: Callable[..., RunFolder]) -> None:
+    if missing_compiler() is not None:
+        pytest.skip("no C++ compiler")
+    claims = _claims(own("recompute", recompute=None, compile=_COMPILE))
+    assert claims["compile"]["proved"]
+    assert "float64" in claims["compile"]["why"]
+
+
+@pytest.mark.parametrize("why", ["no compiler", "it fails"])
+def test_what_cannot_be_compiled_here_is_not_proved_and_the_rest_is(
+    own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    if why == "no compiler":
+        monkeypatch.setattr("shutil.which", lambda _: None)
+    else:
+
+        def refuse(*_: object) -> None:
+            raise PlanError("bottleneck cannot be compiled")
+
+        monkeypatch.setattr("outsize.strategies.compiled._functions", refuse)
+    claims = _claims(own("recompute", recompute=_BLOCKS, compile=_COMPILE | {"paths": ["bottleneck"]}))
+    assert claims["recompute"]["proved"]
+    assert not claims["compile"]["proved"]
+    assert not claims["compile"]["failed"]
+    assert ("C++ compiler" if why == "no compiler" else "cannot be compiled") in claims["compile"]["why"]
+
+
+def test_fused_layers_are_compared_by_their_formulas_without_a_gpu(
+    own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = own("recompute", recompute=None, fuse={"norms_with_relu": ["encoder.0.1"], "pools": []})
+    fuse = _claims(run)["fuse"]
+    assert not fuse["proved"]
+    assert "kernels need a GPU (the same formulas" in fuse["why"]
+    assert not fused_layer._ON_CPU
+    forward = batch_norm._forward
+
+    def wrong(*args: Any, **how: Any) -> Any:
+        y, mean, invstd = forward(*args, **how)
+        return y * 1.01, mean, invstd
+
+    monkeypatch.setattr(batch_norm, "_forward", wrong)
+    with pytest.raises(VerifyError, match="fuse: NOT TRUE here"):
+        _verified(run)
+
+
+def test_what_an_approximate_plan_makes_again_is_proved_by_itself(own: Callable[..., RunFolder]) -> None:
+    claims = _claims(own("recompute", recompute=_BLOCKS, micro_batches=2, exact=False))
+    assert claims["recompute"]["proved"]
+    assert not claims["micro-batches"]["proved"]
+    assert "approximate" in claims["micro-batches"]["why"]
+
+
+def test_tensors_of_which_none_came_up_prove_nothing(own: Callable[..., RunFolder]) -> None:
+    claims = _claims(own("recompute", recompute={"saved": [["encoder.9", 0, 0]], "blocks": []}))
+    assert not claims["recompute"]["proved"]
+    assert "none of its 1 tensors came up" in claims["recompute"]["why"]

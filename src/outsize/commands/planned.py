@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from outsize.errors import RunError, explain
 from outsize.plan.plan import Plan, plan_from_dict
 from outsize.runs import RunFolder, read_json
@@ -23,5 +25,4 @@ def planned_otherwise(run: RunFolder) -> Plan | None:
     if not run.plan.exists():
         return None
     plan = read_train_plan(run)
-    settings = (plan.recompute, plan.swap, plan.tiles, plan.micro_batches, plan.offload)
-    return plan if any(each is not None for each in settings) else None
+    return None if replace(plan.plain(), fuse=None) == plan else plan

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.naming import naming
-from outsize.errors import VerifyError, explain
+from outsize.errors import PlanError, VerifyError, explain
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, read_json, write_json
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from outsize.infer.ready import Ready
     from outsize.plan.plan import Plan
     from outsize.raster.read import SceneInfo
+    from outsize.train.claims import Ground
+    from outsize.train.proofs import StepProof, SwapProof
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-11}  # of the largest logit
 
@@ -49,10 +52,7 @@ def verify(
     else:
         failures += _compare(ready, info, result, reporter)
         failures += _probe(ready, result, reporter) if ready.plan.exact else []
-    if train_plan is not None:
-        failures += _step(train_plan, ready, job.train.loss, result, reporter)
-        if train_plan.swap is not None:
-            failures += _swap(train_plan, ready, job.train.loss, result, reporter)
+    failures += _training(train_plan, ready, job.train.loss, result, reporter)
     write_json(run.verify, result)
     if failures:
         need = "tiled logits equal to whole ones, and a step as planned equal to the plain and to the resident one"
@@ -105,11 +105,65 @@ def _probe(ready: Ready, result: dict[str, Any], reporter: Reporter) -> list[str
     return [] if probe.sufficient else ["pixels outside the derived halo reach the core"]
 
 
-def _step(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter) -> list[str]:
+def _training(
+    plan: Plan | None, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter
+) -> list[str]:
+    """Try what the plan of the training does, and say of each strategy of it whether that proves it."""
+    from outsize.train import claims as of
+    from outsize.train.proving import changes_numbers
+
+    result["strategies"] = []
+    if plan is None:
+        reporter.say("verify", "training: the plain step, or its plan is not known: nothing to prove")
+        return []
+    ground = of.Ground(ready.model, ready.card, loss, ready.halo.stride_px, ready.settings.device)
+    failures, claims = [], []
+    if plan.compile is not None:
+        reporter.say(
+            "verify", f"compiling {len(plan.compile.paths)} blocks to compare them: this takes a while"
+        )
+        missing = of.of_compile(ground.device)
+        if missing is not None:
+            claims.append(missing)
+            plan = replace(plan, compile=None)
+    proof = None
+    if changes_numbers(plan):
+        try:
+            proof = _step(plan, ground, result, reporter)
+        except PlanError as error:
+            if plan.compile is None:
+                raise
+            claims.append(of.not_compiled(str(error)))
+            plan = replace(plan, compile=None)
+            proof = _step(plan, ground, result, reporter) if changes_numbers(plan) else None
+        if proof is not None:
+            claims += of.of_step(plan, proof, ground)
+            failures += _failed_step(proof)
+    if plan.swap is not None:
+        swap = _swap(plan, ground, result, reporter)
+        claims.append(of.of_swap(swap, ground.device.type))
+        failures += (
+            [] if swap.passed else [f"a swapped step differs from the resident one by {swap.apart.worst}"]
+        )
+    others = [] if plan.fuse is None else [of.of_fuse(plan, ground)]
+    others += of.of_recording(plan, ground) if plan.graph or plan.paged else []
+    failures += [each.text() for each in others if each.failed]
+    result["strategies"] = [each.as_dict() for each in (*claims, *others)]
+    for claim in (*claims, *others):
+        reporter.say("verify", claim.text(), **claim.as_dict())
+    return failures
+
+
+def _failed_step(proof: StepProof) -> list[str]:
+    if proof.passed or not proof.exact:
+        return []
+    return [f"a step as planned differs from the plain one by {proof.apart.worst}"]
+
+
+def _step(plan: Plan, ground: Ground, result: dict[str, Any], reporter: Reporter) -> StepProof:
     from outsize.train.proving import prove_step
 
-    device, stride_px = ready.settings.device, ready.halo.stride_px
-    proof = prove_step(plan, ready.model, ready.card, loss=loss, stride_px=stride_px, device=device)
+    proof = prove_step(plan, **ground.given())
     result["planned_step"] = proof.as_dict()
     reporter.say("verify", proof.text(), **result["planned_step"])
     # double precision makes no casts, so a plan for bf16 may name some that are not there
@@ -117,16 +171,13 @@ def _step(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter:
         if missed:
             text = f"warning: {len(missed)} of the tensors planned to be recomputed {how}: {'; '.join(missed[:3])}"
             reporter.say("warning", text, tensors=missed)
-    if proof.passed or not plan.exact:
-        return []
-    return [f"a step as planned differs from the plain one by {proof.apart.worst}"]
+    return proof
 
 
-def _swap(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter) -> list[str]:
+def _swap(plan: Plan, ground: Ground, result: dict[str, Any], reporter: Reporter) -> SwapProof:
     from outsize.train.proving import prove_swap
 
-    device, stride_px = ready.settings.device, ready.halo.stride_px
-    proof = prove_swap(plan, ready.model, ready.card, loss=loss, stride_px=stride_px, device=device)
+    proof = prove_swap(plan, **ground.given())
     result["swapped_equals_resident"] = proof.as_dict()
     reporter.say("verify", proof.text(), **result["swapped_equals_resident"])
     if proof.num_moved < proof.num_keys:
@@ -134,9 +185,7 @@ def _swap(plan: Plan, ready: Ready, loss: str, result: dict[str, Any], reporter:
             f"warning: {proof.num_keys - proof.num_moved} of the tensors planned to be moved did not come up"
         )
         reporter.say("warning", text, num_moved=proof.num_moved, num_keys=proof.num_keys)
-    if proof.passed:
-        return []
-    return [f"a swapped step differs from the resident one by {proof.apart.worst}"]
+    return proof
 
 
 def _any_scene(run: RunFolder) -> Path:

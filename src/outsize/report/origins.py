@@ -180,7 +180,12 @@ def _proof(verified: dict[str, Any]) -> Markup | None:
         for name, each in proofs
     ]
     heads = ("what", "largest difference, relative", "tolerance", "equal")
-    return tag("div", tag("h4", "Proof"), table(heads, rows))
+    claims = [
+        (each["strategy"], "yes" if each["proved"] else "NOT TRUE" if each["failed"] else "no", each["why"])
+        for each in verified.get("strategies", ())
+    ]
+    said = [table(("strategy of the plan", "proved", "by what, or why not"), claims)] if claims else []
+    return tag("div", tag("h4", "Proof"), table(heads, rows), *said)
 
 
 def show_machine(story: Story) -> Markup | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType
@@ -47,6 +48,17 @@ def compiled(model: nn.Module, setting: Compile, forward: Forward) -> Forward:
                 del block.forward
 
     return inside
+
+
+def missing_compiler() -> str | None:
+    """Say that a CPU's code cannot be compiled here, for nothing is there that compiles C++; None: it can."""
+    if BACKEND != "inductor":
+        return None
+    asked = os.environ.get("CXX")
+    names = [asked] if asked else ["g++", "clang++", "c++"]
+    if any(shutil.which(name) for name in names):
+        return None
+    return f"torch.compile needs a C++ compiler on a CPU, and there is none of {', '.join(names)}"
 
 
 def _functions(blocks: Mapping[str, nn.Module], budget: float | None) -> dict[str, Callable[..., Any]]:

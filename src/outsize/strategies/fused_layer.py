@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
 import torch
@@ -21,6 +22,17 @@ def suits(x: Tensor) -> bool:
     if x.dim() != 4 or x.dtype not in _DTYPES or not x.is_contiguous(memory_format=torch.channels_last):
         return False
     return x.numel() > x.shape[1] and (x.is_cuda or is_fake(x) or _ON_CPU)
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """Let torch's operations do on a CPU, inside the block, what the kernels do on a GPU: to compare the layers."""
+    global _ON_CPU  # noqa: PLW0603 - tests set it, too
+    before, _ON_CPU = _ON_CPU, True
+    try:
+        yield
+    finally:
+        _ON_CPU = before
 
 
 def on_shapes(signature: str) -> Callable[[_Shapes], _Shapes]:

@@ -22,8 +22,14 @@ class StepProof:
     num_blocks: int
     num_keys: int  # saved tensors that the plan wants made again
     num_moved_blocks: int  # whose weights come from the host
+    num_compiled: int  # blocks that are
     unmet: tuple[str, ...]  # those of them that the step did not save
     refused: tuple[str, ...]  # those that it saved and had to keep
+
+    @property
+    def num_made(self) -> int:
+        """Saved tensors that were made again."""
+        return self.num_keys - len(self.unmet) - len(self.refused)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -36,8 +42,9 @@ class StepProof:
         if self.num_blocks:
             parts.append(f"{self.num_blocks} blocks recomputed")
         if self.num_keys:
-            num_made = self.num_keys - len(self.unmet) - len(self.refused)
-            parts.append(f"{num_made} of {self.num_keys} planned tensors recomputed")
+            parts.append(f"{self.num_made} of {self.num_keys} planned tensors recomputed")
+        if self.num_compiled:
+            parts.append(f"{self.num_compiled} blocks compiled")
         if self.num_moved_blocks:
             parts.append(f"weights of {self.num_moved_blocks} blocks on the host")
         verdict = "yes" if self.passed else "NO" if self.exact else "no, the plan is approximate"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from outsize.data.batch import Batch
     from outsize.measure.apart import Outcome
-    from outsize.strategies.compose import LossTerms
+    from outsize.strategies.compose import LossTerms, Terms
     from outsize.strategies.saved import SavedStats
     from outsize.strategies.traffic import Counters
     from outsize.train.checkpoint import Card
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-10  # of each tensor's largest value, in float64
 _SEED = 20240229
 _SIDE_PX = 64  # of a window that is not cut
+
+
+def changes_numbers(plan: Plan) -> bool:
+    """Whether a plan has what `prove_step` compares with the plain step: not how kernels are called, nor which."""
+    settings = (plan.recompute, plan.swap, plan.tiles, plan.micro_batches, plan.offload, plan.compile)
+    return any(each is not None for each in settings)
 
 
 def prove_step(
@@ -42,8 +48,8 @@ def prove_step(
     from outsize.measure.apart import apart
     from outsize.tiles.grid import cover
 
-    small, side_px = _small(plan, stride_px)
-    trial = _trial(plan, model, card, loss=loss, side_px=side_px, device=device)
+    small, side_px = shrunk(plan, stride_px)
+    trial = make_trial(plan, model, card, loss=loss, side_px=side_px, device=device)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         met = trial.met(plan)
         found = apart(trial.run(_with_room(small, met))[0], trial.run(small.plain())[0])
@@ -59,6 +65,7 @@ def prove_step(
         num_blocks=len(recompute.blocks),
         num_keys=len(recompute.saved),
         num_moved_blocks=len(plan.offload.blocks) if plan.offload is not None else 0,
+        num_compiled=len(plan.compile.paths) if plan.compile is not None else 0,
         unmet=_named(met.unmet),
         refused=_named(met.refused),
     )
@@ -77,8 +84,8 @@ def prove_swap(
     from outsize.measure.apart import apart
 
     assert plan.swap is not None
-    small, side_px = _small(plan, stride_px)
-    trial = _trial(plan, model, card, loss=loss, side_px=side_px, device=device)
+    small, side_px = shrunk(plan, stride_px)
+    trial = make_trial(plan, model, card, loss=loss, side_px=side_px, device=device)
     resident = replace(small, swap=None)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), _repeatable(device):
         swapped, counted = trial.run(_with_room(small, trial.met(plan)))
@@ -98,7 +105,7 @@ def prove_swap(
 
 
 @dataclass(frozen=True)
-class _Trial:
+class Trial:
     """One small step of a model, to be run by several plans, each on a copy."""
 
     model: nn.Module
@@ -106,6 +113,7 @@ class _Trial:
     loss_terms: LossTerms
     batch: Batch
     draws_anew: bool
+    dtype: torch.dtype
 
     def run(self, plan: Plan) -> tuple[Outcome, Counters | None]:
         """Return what a step leaves and what it moved; it may not tell of sizes, for they are not the plan's."""
@@ -121,6 +129,29 @@ class _Trial:
         torch.manual_seed(_SEED)
         found = outcome_of(twin, lambda: step(self.batch, last=True))
         return replace(found, gradients=in_full(found.gradients)), meter.read()
+
+    def run_often(self, plan: Plan, num: int, tell: Callable[[str], object]) -> Outcome:
+        """Return what the last of some steps leaves: a recorded step is replayed by then, and no weight has changed."""
+        import torch
+
+        from outsize.measure.apart import outcome_of
+        from outsize.strategies.compose import compose
+        from outsize.strategies.graphed import Recordings
+
+        twin, recordings = self._twin(), Recordings()
+        step = compose(twin, self.loss_terms, plan, bf16=False, tell=tell, recordings=recordings)
+
+        def run() -> Terms:
+            twin.zero_grad(set_to_none=True)
+            torch.manual_seed(_SEED)
+            return step(self.batch, last=True)
+
+        try:
+            for _ in range(num - 1):
+                run()
+            return outcome_of(twin, run)
+        finally:
+            recordings.let_go()
 
     def met(self, plan: Plan) -> SavedStats:
         """Count what one forward saves, and which of the tensors to be recomputed it does not, or has to keep."""
@@ -143,12 +174,22 @@ class _Trial:
         return saved.stats
 
     def _twin(self) -> nn.Module:
-        return _twin(self.model, self.device, draws_anew=self.draws_anew)
+        return _twin(self.model, self.device, self.dtype, draws_anew=self.draws_anew)
 
 
-def _trial(
-    plan: Plan, model: nn.Module, card: Card, *, loss: str, side_px: int, device: torch.device
-) -> _Trial:
+def make_trial(
+    plan: Plan,
+    model: nn.Module,
+    card: Card,
+    *,
+    loss: str,
+    side_px: int,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Trial:
+    """Return the small step that a plan is to be tried on; in double precision, unless another is asked for."""
+    import torch
+
     from outsize.tasks import TASKS
 
     task = TASKS[card.task]
@@ -156,7 +197,7 @@ def _trial(
     batch = task.complete(batch, model, loss, card.statistics).to(device)
     loss_terms = task.make_loss_terms(loss, card.statistics, None)
     draws_anew = any(each is not None for each in (plan.tiles, plan.micro_batches, plan.compile))
-    return _Trial(model, device, loss_terms, batch, draws_anew)
+    return Trial(model, device, loss_terms, batch, draws_anew, dtype or torch.float64)
 
 
 def _with_room(plan: Plan, met: SavedStats) -> Plan:
@@ -189,7 +230,7 @@ def _repeatable(device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(before, warn_only=warned)
 
 
-def _small(plan: Plan, stride_px: int) -> tuple[Plan, int]:
+def shrunk(plan: Plan, stride_px: int) -> tuple[Plan, int]:
     """Shrink a plan to a window of few pixels, and return that window's side.
 
     +------+------+------+
@@ -229,8 +270,8 @@ def _random_batch(card: Card, loss: str, *, num_samples: int, side_px: int) -> B
     return Batch(noise * std + mean, valid, labels, TASKS[card.task].count_terms(loss, labels, None))
 
 
-def _twin(model: nn.Module, device: torch.device, *, draws_anew: bool) -> nn.Module:
-    """Return a copy in double precision that trains, and gets its input in double precision, too.
+def _twin(model: nn.Module, device: torch.device, dtype: torch.dtype, *, draws_anew: bool) -> nn.Module:
+    """Return a copy in a precision that trains, and gets its input in that precision, too.
 
     Parts and compiled blocks draw random numbers of their own, so that with dropout they differ from the plain step
     as any two steps do: there all but the norms, which a cut may harm, is set to evaluation.
@@ -241,12 +282,12 @@ def _twin(model: nn.Module, device: torch.device, *, draws_anew: bool) -> nn.Mod
 
     from outsize.measure.across import OVER_PIXELS, norms_over
 
-    twin = copy.deepcopy(model).to(device).double().train(not draws_anew)
+    twin = copy.deepcopy(model).to(device=device, dtype=dtype).train(not draws_anew)
     for _, norm in norms_over(twin, OVER_PIXELS):
         norm.train()
 
     def widen(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(each.double() if isinstance(each, torch.Tensor) else each for each in given)
+        return tuple(each.to(dtype) if isinstance(each, torch.Tensor) else each for each in given)
 
     twin.register_forward_pre_hook(widen)
     return twin
