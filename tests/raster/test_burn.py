@@ -160,7 +160,7 @@ def test_files_that_are_no_polygons_are_refused(scene: SceneInfo, tmp_path: Path
     for path, message in (
         (missing, "no such file"),
         (empty, "an empty file"),
-        (xml, "XML"),
+        (xml, "Failed to read GeoJSON"),
         (text, "cannot be read"),
     ):
         with pytest.raises(DataError, match=message):

@@ -13,7 +13,8 @@ import numpy as np
 from outsize.data.recognise import Dataset, recognise
 from outsize.data.split import BadFile
 from outsize.errors import DataError, explain, found_in
-from outsize.raster.burn import VECTOR_SUFFIXES, attribute_values, list_attributes
+from outsize.raster.burn import attribute_values, list_attributes
+from outsize.raster.layers import VECTOR_SUFFIXES
 from outsize.raster.read import SceneInfo, SceneReader, describe
 from outsize.tiles.window import middle_window
 

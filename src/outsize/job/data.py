@@ -93,7 +93,9 @@ class DataSection(Section):
     )
     classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=1)
     max_bad_share: float = Field(0.0, ge=0, lt=1, description="share of corrupt pictures that are set aside")
-    allow_references: bool = Field(False, description="read VRTs that point outside their folder")
+    allow_references: bool = Field(
+        False, description="trust the files: read any format of GDAL, VRTs that point elsewhere, addresses"
+    )
 
     @property
     def is_dataset(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.errors import DataError, UnsafeFileError, explain
+from outsize.errors import DataError, explain
+from outsize.raster import layers
 from outsize.raster.scene import SceneInfo, one_line
 from outsize.tiles.window import Window
 
 if TYPE_CHECKING:
     from outsize.raster.georef import GeoRef
 
-_SUFFIXES = (".gpkg", ".geojson", ".json", ".shp", ".fgb")
 _PARTS = 200  # pieces along an area's longer side: straight lines bend when they are reprojected
 
 
@@ -79,11 +78,16 @@ def open_aoi(path: Path, info: SceneInfo) -> AreaOfInterest | None:
                 remedy,
             )
         )
-    to_scene = pyproj.Transformer.from_crs(
-        pyproj.CRS.from_user_input(crs_wkt), pyproj.CRS.from_wkt(info.georef.crs_wkt), always_xy=True
-    )
+    try:
+        to_scene = pyproj.Transformer.from_crs(
+            pyproj.CRS.from_user_input(crs_wkt), pyproj.CRS.from_wkt(info.georef.crs_wkt), always_xy=True
+        )
+    except ProjError as error:
+        need, remedy = "a known coordinate system", "reproject it (ogr2ogr -t_srs)"
+        raise DataError(explain(f"area {path} cannot be laid", one_line(error), need, remedy)) from error
     left, bottom, right, top = shapely.total_bounds(shapes)
-    fine = shapely.segmentize(shapes, max(right - left, top - bottom) / _PARTS)
+    extent = max(right - left, top - bottom)
+    fine = shapely.segmentize(shapes, extent / _PARTS) if extent else shapes
     inverse = _inverse(info.georef)
 
     def to_pixels(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -99,44 +103,28 @@ def open_aoi(path: Path, info: SceneInfo) -> AreaOfInterest | None:
             )
         ) from error
     # what lies beyond the reach of the scene's projection has no place on its grid
-    known = [bool(np.isfinite(shapely.get_coordinates(each)).all()) for each in laid]
-    area = AreaOfInterest(path, shapely.make_valid(laid[np.array(known, np.bool_)]))
+    area = AreaOfInterest(path, shapely.make_valid(laid[layers.are_finite(laid)]))
     return area if area.meets(info.window) else None
 
 
 def _read(path: Path) -> tuple[NDArray[Any], str]:
     """Return the polygons of a file and their coordinate system."""
-    import pyogrio
     import shapely
-    from pyogrio.errors import DataSourceError
 
-    if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
-        found = "no such file" if not path.is_file() else f"a file named {path.suffix}"
-        need = f"polygons in a file named {', '.join(_SUFFIXES)}"
-        raise DataError(explain(f"area {path} cannot be read", found, need, "check --aoi"))
-    with path.open("rb") as file:
-        if (
-            file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<")
-        ):  # could refer to other files
-            remedy = "export the polygons themselves (ogr2ogr)"
-            raise UnsafeFileError(explain(f"area {path} is refused", "an XML document", "polygons", remedy))
-    try:
-        layers = pyogrio.list_layers(path)
-        meta, _, wkb, _ = pyogrio.raw.read(os.fspath(path), columns=[])
-    except DataSourceError as error:
-        need, remedy = "a vector file", "export it again"
-        raise DataError(explain(f"area {path} cannot be read", one_line(error), need, remedy)) from error
-    if len(layers) != 1:
-        names = ", ".join(str(name) for name, _ in layers) or "no layer"
-        remedy = "save the layer of the area alone"
-        raise DataError(explain(f"area {path} is not clear", f"layers {names}", "one layer", remedy))
-    shapes = shapely.force_2d(shapely.from_wkb([each for each in wkb if each is not None]))
+    with layers.opened(path, "area") as source:
+        names = layers.layer_names(source)
+        if len(names) != 1:
+            remedy = "save the layer of the area alone"
+            found = f"layers {', '.join(names) or 'of no name'}"
+            raise DataError(explain(f"area {path} is not clear", found, "one layer", remedy))
+        crs, shapes, _ = layers.read_layer(source, names[0])
+    shapes = shapes[~shapely.is_missing(shapes) & layers.are_finite(shapes)]
     shapes = shapes[shapely.get_dimensions(shapes) == 2] if len(shapes) else np.array([], object)
-    if not len(shapes) or meta["crs"] is None:
+    if not len(shapes) or crs is None:
         found = "no coordinate system" if len(shapes) else "no polygon"
         need, remedy = "polygons that say where they are", "draw it anew in a GIS"
         raise DataError(explain(f"area {path} has no place", found, need, remedy))
-    return shapes, str(meta["crs"])
+    return shapes, str(crs)
 
 
 def _inverse(georef: GeoRef) -> Any:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from outsize.errors import DataError, JobError, UnsafeFileError, explain, listed
+from outsize.errors import DataError, JobError, explain, listed
+from outsize.raster import layers
 from outsize.raster.align import misses, write_labels
-from outsize.raster.scene import SceneInfo, one_line
+from outsize.raster.layers import VECTOR_SUFFIXES
+from outsize.raster.scene import SceneInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from outsize.tiles.window import Window
-
-VECTOR_SUFFIXES = (".gpkg", ".geojson", ".json", ".shp", ".fgb")
 
 
 @dataclass(frozen=True)
@@ -76,57 +76,46 @@ def burn_labels(
 
 def list_attributes(path: Path, layer: str | None) -> tuple[str, ...]:
     """Return the names of the attributes of a vector file."""
-    return tuple(str(name) for name in _describe(path, layer)["fields"])
+    with layers.opened(path, "labels") as source:
+        return tuple(str(name) for name in _describe(path, source, layer)["fields"])
 
 
 def attribute_values(path: Path, layer: str | None, attribute: str) -> Counter[str]:
     """Count the polygons of each value of an attribute."""
-    import pyogrio
-
-    _, _, _, columns = pyogrio.raw.read(path, layer=layer, columns=[attribute], read_geometry=False)
+    with layers.opened(path, "labels") as source:
+        _, _, columns = layers.read_layer(source, layer, [attribute])
     return Counter(_as_text(value) for value in columns[0])
 
 
-def _describe(path: Path, layer: str | None) -> dict[str, Any]:
+def _describe(path: Path, source: str, layer: str | None) -> dict[str, Any]:
     import pyogrio
 
-    _refuse_no_vector(path)
-    try:
-        layers = [str(name) for name in pyogrio.list_layers(path)[:, 0]]
-        if layer is None and len(layers) != 1:
-            need, remedy = "one layer", "name it in data.layer"
-            raise DataError(
-                explain(f"labels {path} have several layers", ", ".join(layers) or "none", need, remedy)
-            )
-        if layer is not None and layer not in layers:
-            remedy = f"set data.layer = {_nearest(layer, layers)[0]!r}"
-            need = f"one of {', '.join(layers)}"
-            raise DataError(explain(f"labels {path} have no such layer", repr(layer), need, remedy))
-        found: dict[str, Any] = pyogrio.read_info(path, layer=layer, force_total_bounds=True)
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
-        remedy = "export the labels again"
-        raise DataError(
-            explain(f"labels {path} cannot be read", one_line(error), "polygons", remedy)
-        ) from error
-    return found
-
-
-def _refuse_no_vector(path: Path) -> None:
-    if not path.is_file() or path.stat().st_size == 0:
-        found = "an empty file" if path.is_file() else "no such file"
-        raise DataError(explain(f"labels {path} cannot be read", found, "polygons", "check data.labels"))
-    with path.open("rb") as file:
-        if file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
-            remedy = "export the polygons themselves (ogr2ogr)"
-            raise UnsafeFileError(explain(f"{path} is refused", "an XML document", "polygons", remedy))
+    names = layers.layer_names(source)
+    if layer is None and len(names) != 1:
+        need, remedy = "one layer", "name it in data.layer"
+        found = ", ".join(names) or "none"
+        raise DataError(explain(f"labels {path} have several layers", found, need, remedy))
+    if layer is not None and layer not in names:
+        near = _nearest(layer, names)
+        remedy = f"set data.layer = {near[0]!r}" if near else "export the labels again"
+        need = f"one of {', '.join(names)}" if near else "a layer"
+        raise DataError(explain(f"labels {path} have no such layer", repr(layer), need, remedy))
+    found_there: dict[str, Any] = pyogrio.read_info(source, layer=layer, force_total_bounds=True)
+    return found_there
 
 
 def read_polygons(labels: PolygonLabels, scene: SceneInfo) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Read the polygons on the scene, in its coordinate system, each with its class value."""
-    import pyogrio
+    with layers.opened(labels.path, "labels") as source:
+        return _read_polygons(source, labels, scene)
+
+
+def _read_polygons(
+    source: str, labels: PolygonLabels, scene: SceneInfo
+) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     import shapely
 
-    about = _describe(labels.path, labels.layer)
+    about = _describe(labels.path, source, labels.layer)
     if labels.attribute is not None:
         _refuse_attribute(labels.path, labels.attribute, [str(name) for name in about["fields"]])
     forward, extent = _transformer(labels.path, about["crs"], scene)
@@ -134,9 +123,8 @@ def read_polygons(labels: PolygonLabels, scene: SceneInfo) -> tuple[NDArray[Any]
     columns = [] if labels.attribute is None else [labels.attribute]
     # The extent is only a first sieve: an outline that bulges between its corners is wider than they are.
     wide = _widened(extent)
-    _, _, wkb, found = pyogrio.raw.read(labels.path, layer=labels.layer, columns=columns, bbox=wide)
-    shapes = shapely.force_2d(shapely.from_wkb(wkb))
-    kept = ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
+    _, shapes, found = layers.read_layer(source, labels.layer, columns, wide)
+    kept = ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes) & layers.are_finite(shapes)
     shapes = shapes[kept]
     _refuse_other_shapes(labels.path, shapes)
     if forward is not None:

@@ -60,7 +60,7 @@ def make_cog(
     }
     with disk.replacing(target) as partial:
         try:
-            with open_raster(view) as dressed:
+            with open_raster(view, ("VRT",)) as dressed:
                 raster_shutil.copy(dressed, partial, driver="COG", **options)
         except (
             RasterioError,

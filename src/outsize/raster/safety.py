@@ -1,45 +1,32 @@
-"""Refuses files that ask for more than their own pixels: remote or outside references, XML tricks, bombs."""
+"""Refuses files that ask for more than their own pixels: remote or outside references, bombs."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+import stat
 from pathlib import Path
 from xml.parsers import expat
 
 from outsize.errors import DataError, UnsafeFileError, explain
-from outsize.units import format_pixels
+from outsize.files.plain import read_plain
+from outsize.units import format_bytes, format_pixels
 
 MAX_PIXELS = 10**11
 """Largest scene that is believed: 316,000 x 316,000 px. A bomb claims 10^12 in a header of 100 bytes."""
 
-# Formats whose files hold their own pixels (VRT is read by `refuse_references` first). Others (WMS, STAC,
-# tile indexes, database connections) fetch pixels from elsewhere as soon as they are opened.
-SELF_CONTAINED_DRIVERS = (
-    *("GTiff", "VRT", "PNG", "JPEG", "JP2OpenJPEG", "JP2ECW", "JP2KAK", "JPEGXL", "WEBP", "BMP", "GIF"),
-    *("ENVI", "EHdr", "HFA", "AAIGrid", "NITF", "netCDF", "HDF5", "HDF4", "GRIB", "ERS", "PCIDSK", "SRTMHGT"),
-    *(
-        "ISIS3",
-        "PDS",
-        "PDS4",
-        "FITS",
-        "GPKG",
-        "XYZ",
-        "RST",
-        "SAGA",
-        "RRASTER",
-        "KEA",
-        "LCP",
-        "USGSDEM",
-        "DTED",
-    ),
-)
+MAX_BLOCK_BYTES = 2**30
+"""Largest part that a scene may hold its pixels in: to read one pixel, GDAL takes memory for all of its block."""
 
-_MAX_VRT_BYTES = 64 * 2**20
+# GDAL is told these: it would try 130 others, many of which read what a file names, some over a network. PNG and JPEG
+# are read by Pillow, and by GDAL only in a VRT of ours.
+OWN_DRIVERS = ("GTiff", "JP2OpenJPEG", "JP2ECW", "JP2KAK", "JP2MrSID", "PNG", "JPEG")
+
+MAX_XML_BYTES = 64 * 2**20
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/|/vsi|\\\\|//")  # http:/, s3:/, /vsicurl/, \\server\share
-_SHARED_REMEDY = (
-    "copy the pixels into one GeoTIFF (gdal_translate), or allow references if you trust the file"
+SHARED_REMEDY = (
+    "copy the pixels into one GeoTIFF (gdal_translate), or set data.allow_references if you trust the file"
 )
+_ERDAS = b"EHFA_HEADER_TAG"
 
 
 def is_address(name: str) -> bool:
@@ -51,7 +38,7 @@ def refuse_address(name: str) -> None:
     """Refuse a scene given by address."""
     if is_address(name):
         raise UnsafeFileError(
-            explain(f"{name} is not a local file", "an address", "the path of a file", _SHARED_REMEDY)
+            explain(f"{name} is not a local file", "an address", "the path of a file", SHARED_REMEDY)
         )
 
 
@@ -68,84 +55,84 @@ def refuse_bomb(path: Path | str, height: int, width: int) -> None:
         )
 
 
-def refuse_references(path: Path) -> None:
-    """Refuse an XML or JSON file, unless it is a VRT made of plain images in or below its own folder."""
-    start = _first_bytes(path)
-    if start[:1] == b"{":
-        raise _unsafe(path, "a JSON document", "an image that holds its own pixels")
-    if start[:1] != b"<" and not start.startswith((b"\xfe\xff", b"\xff\xfe")):
-        return
-    vrt = _parse_vrt(path)
-    folder = path.resolve().parent
-    for name, is_relative in vrt.sources:
-        if not name.strip() or is_address(name):
-            raise _unsafe(path, f"a reference to {name!r}", "local files only")
-        source = (path.parent / name if is_relative else Path(name)).resolve()
-        if not source.is_relative_to(folder):
-            raise _unsafe(path, f"a reference to {source}", f"files inside {folder}")
-        if not source.is_file():
-            raise DataError(
-                explain(f"{path} refers to a missing file", source, "an image", "restore the file or the VRT")
+def refuse_large_blocks(path: Path | str, block: tuple[int, int], pixel_bytes: int) -> None:
+    """Refuse a scene of which no pixel can be read without gigabytes; `pixel_bytes` of all bands in a block."""
+    block_bytes = block[0] * block[1] * pixel_bytes
+    if block_bytes > MAX_BLOCK_BYTES:
+        raise UnsafeFileError(
+            explain(
+                f"{path} holds its pixels in too large parts",
+                f"blocks of {format_pixels(*block)}, {format_bytes(block_bytes)} each",
+                f"at most {format_bytes(MAX_BLOCK_BYTES)} a block",
+                "write it in tiles (gdal_translate -co TILED=YES)",
             )
-        if _first_bytes(source)[:1] in (b"<", b"{", b"\xfe", b"\xff") and not _is_picture(source):
-            raise _unsafe(path, f"a reference to {source.name}, itself a reference", "images with own pixels")
+        )
 
 
-@dataclass
-class _Vrt:
-    sources: list[tuple[str, bool]] = field(default_factory=list)
+def files_beside(path: Path) -> list[Path]:
+    """Return the files beside an image that GDAL would open as images, too: overviews and masks; refuse worse ones.
+
+    It opens them as whatever they are: as a VRT, which may name any file, or an address.
+    """
+    for name in (f"{path.name}.aux.xml", f"{path.name}.AUX.XML"):
+        if is_there(path.with_name(name)):
+            _refuse_overview_elsewhere(path.with_name(name))
+    for each in (path.with_suffix(""), path):
+        for suffix in (".aux", ".AUX"):
+            beside = each.with_name(each.name + suffix)
+            if is_there(beside) and _first_bytes(beside, len(_ERDAS)) == _ERDAS:
+                raise unsafe(beside, "an auxiliary file of Erdas", "none, for it may name other files")
+    names = [path.name + suffix for suffix in (".ovr", ".OVR", ".msk", ".MSK")]
+    return [beside for beside in map(path.with_name, names) if is_there(beside)]
 
 
-def _parse_vrt(path: Path) -> _Vrt:
-    """Collect the sources of a VRT with a parser that refuses document types, thus entities of any kind."""
-    size_bytes = path.stat().st_size
-    if size_bytes > _MAX_VRT_BYTES:
-        raise _unsafe(path, f"{size_bytes:,} bytes of XML", f"at most {_MAX_VRT_BYTES:,}")
-    vrt, open_tags, text, relative = _Vrt(), [""], [""], [False]
+def is_there(path: Path) -> bool:
+    """Say whether a file is there; refuse what is no plain file, on which to open would wait or never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise unsafe(path, "a pipe or a device", "a plain file")
+    return stat.S_ISREG(mode)
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        if len(open_tags) == 1 and tag != "VRTDataset":
-            raise _unsafe(path, f"an XML document <{tag}>", "an image or a VRT")
-        if tag == "VRTDataset" and "subClass" in attributes:
-            raise _unsafe(path, f"a VRT of kind {attributes['subClass']}", "a plain VRT")
-        open_tags.append(tag)
-        text[0], relative[0] = "", attributes.get("relativeToVRT", "0").strip() == "1"
 
-    def end(tag: str) -> None:
-        open_tags.pop()
-        if tag in ("SourceFilename", "SourceDataset"):
-            vrt.sources.append((text[0], relative[0]))
-        elif tag == "PixelFunctionLanguage" and text[0].strip().lower() != "c":
-            raise _unsafe(path, f"a pixel function in {text[0].strip()}", "no program code")
-        elif tag in ("PixelFunctionCode", "OpenOptions", "GDALWarpOptions"):
-            raise _unsafe(path, f"<{tag}>", "sources alone")
-
-    def data(more: str) -> None:
-        text[0] += more
+def parse_xml(path: Path, parser: expat.XMLParserType, what: str) -> None:
+    """Feed a file to a parser that refuses document types, thus entities of any kind."""
 
     def doctype(*_: object) -> None:
-        raise _unsafe(path, "a document type declaration", "plain XML")
+        raise unsafe(path, "a document type declaration", "plain XML")
+
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(read_plain(path, MAX_XML_BYTES), True)
+    except (expat.ExpatError, OSError, LookupError, ValueError) as error:  # the latter two: odd encodings
+        found = getattr(error, "strerror", None) or error
+        raise DataError(
+            explain(f"{path} is not readable XML", found, what, "write it again, or remove it")
+        ) from error
+
+
+def unsafe(path: Path, found: str, needed: str) -> UnsafeFileError:
+    """Say that a file is refused."""
+    return UnsafeFileError(explain(f"{path} is refused", found, needed, SHARED_REMEDY))
+
+
+def begins_as_xml(path: Path) -> bool:
+    """Say whether a file seems to be XML: what is told about it is the better for it, and nothing more hangs on it."""
+    return _first_bytes(path, 64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<"
+
+
+def _refuse_overview_elsewhere(pam: Path) -> None:
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if tag.lower() == "mdi" and attributes.get("key", "").lower() == "overview_file":
+            raise unsafe(pam, "overviews in another file", "an image that holds its own pixels")
 
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = data, doctype
-    try:
-        parser.Parse(path.read_bytes(), True)
-    except expat.ExpatError as error:
-        raise DataError(
-            explain(f"{path} is not readable XML", error, "a VRT or an image", "write the file again")
-        ) from error
-    return vrt
+    parser.StartElementHandler = start
+    parse_xml(pam, parser, "a PAM file")
 
 
-def _first_bytes(path: Path) -> bytes:
+def _first_bytes(path: Path, num: int) -> bytes:
     with path.open("rb") as file:
-        return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-
-
-def _is_picture(path: Path) -> bool:
-    return _first_bytes(path).startswith(b"\xff\xd8\xff")
-
-
-def _unsafe(path: Path, found: str, needed: str) -> UnsafeFileError:
-    return UnsafeFileError(explain(f"{path} is refused", found, needed, _SHARED_REMEDY))
+        return file.read(num)

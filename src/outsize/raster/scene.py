@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from outsize.errors import DataError, explain
 from outsize.raster import picture, safety
 from outsize.raster.georef import NO_PLACE, GeoRef
-from outsize.raster.worldfile import find_place, find_projection, placed
+from outsize.raster.mosaic import remade_vrt
+from outsize.raster.worldfile import find_place, find_projection, placed, world_files
 from outsize.tiles.window import Window
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ DTYPES = ("uint8", "uint16", "int16", "float32")
 _ID_DTYPES = ("uint8", "uint16", "int16", "int32", "uint32", "int64", "uint64")
 
 _MAX_ALPHA_VALUES = 32
+_LONG_NAME = 300
+_OF_TIFF = {"complex_int16": "complex64"}  # what numpy does not know
 
 CACHE_BYTES = 128 * 2**20
 """GDAL's block cache; its default, 5 % of memory, fills up with blocks that are not read again."""
@@ -80,16 +85,47 @@ def describe(
     if safety.is_address(name):
         if not allow_references:
             safety.refuse_address(name)
-        return _describe_raster(Path(name), name, None, alpha_is_data, ids)
+        return _describe_raster(_Opening(Path(name), name, None), alpha_is_data, ids)
     path = Path(path)
     _refuse_no_file(path)
     if picture.is_picture(path):
         with picture.Picture(path) as opened:
             return describe_picture(opened)
+    return _describe_raster(_opening(path, allow_references), alpha_is_data, ids)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """How GDAL is to open a scene: what it is given, and as which formats; None: as any."""
+
+    path: Path
+    source: str
+    drivers: tuple[str, ...] | None
+
+
+def _opening(path: Path, allow_references: bool) -> _Opening:
+    source = os.fspath(path.absolute())  # nothing in front of which GDAL takes for the name of a driver
     if allow_references:
-        return _describe_raster(path, name, None, alpha_is_data, ids)
-    safety.refuse_references(path)
-    return _describe_raster(path, name, safety.SELF_CONTAINED_DRIVERS, alpha_is_data, ids)
+        return _Opening(path, source, None)
+    if path.suffix.lower() == ".vrt" or safety.begins_as_xml(path):
+        return _Opening(path, remade_vrt(path, check_image), ("VRT",))
+    check_beside(path)
+    return _Opening(path, source, safety.OWN_DRIVERS)
+
+
+def check_image(path: Path) -> None:
+    """Refuse what is no image of its own, or lies beside one; for what GDAL opens by itself."""
+    check_beside(path)
+    open_raster(os.fspath(path.absolute())).close()
+
+
+def check_beside(path: Path) -> None:
+    """Refuse overviews and masks beside an image that are no TIFFs, and what else may name other files."""
+    for world in world_files(path):
+        safety.is_there(world)
+    for beside in safety.files_beside(path):
+        check_beside(beside)
+        open_raster(os.fspath(beside.absolute()), ("GTiff",)).close()
 
 
 def _refuse_no_file(path: Path) -> None:
@@ -139,28 +175,38 @@ def shrunk(info: SceneInfo, shrink: int, *, nearest: bool = False) -> SceneInfo:
     )
 
 
-def open_raster(source: str, drivers: tuple[str, ...] | None = None, **options: str) -> DatasetReader:
-    """Open a file with GDAL, only as one of `drivers` where they are given."""
+def open_raster(
+    source: str, drivers: tuple[str, ...] | None = safety.OWN_DRIVERS, **options: str
+) -> DatasetReader:
+    """Open a file with GDAL, only as one of `drivers`; None: as any format that GDAL reads, also from elsewhere."""
     import rasterio
     from rasterio.env import set_gdal_config
-    from rasterio.errors import RasterioIOError
+    from rasterio.errors import RasterioError
     from rasterio.io import DatasetReader
 
     if "GDAL_CACHEMAX" not in os.environ:
         set_gdal_config("GDAL_CACHEMAX", CACHE_BYTES)  # of the whole process, not of this file
+    name = source if len(source) < _LONG_NAME else f"{source[:_LONG_NAME]}..."  # the text of a VRT
     try:
-        with rasterio.Env():
+        source.encode()
+        # no format above asks a network, nor does what lies beside a file: should one, it gets no answer
+        network = {} if drivers is None else {"CPL_VSIL_CURL_ALLOWED_FILENAME": "none"}
+        with rasterio.Env(**network):
             # DatasetReader and not rasterio.open: only the former takes several drivers.
             return DatasetReader(
                 source, driver=None if drivers is None else list(drivers), sharing=False, **options
             )
-    except RasterioIOError as error:
+    except (RasterioError, UnicodeEncodeError) as error:
+        is_name = isinstance(error, UnicodeEncodeError)
         raise DataError(
             explain(
-                f"{source} cannot be opened as an image",
-                one_line(error),
-                "a complete GeoTIFF or another raster that GDAL reads",
-                "copy the file again from its source, or convert it to one",
+                f"{name} cannot be opened as an image",
+                "a name that is no UTF-8" if is_name else one_line(error),
+                "a complete GeoTIFF, PNG, JPEG or JPEG 2000",
+                "rename it"
+                if is_name
+                else "copy it again from its source, convert it (gdal_translate), or set data.allow_references "
+                "if you trust it",
             )
         ) from error
 
@@ -170,16 +216,19 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def _describe_raster(
-    path: Path, source: str, drivers: tuple[str, ...] | None, alpha_is_data: bool, ids: bool
-) -> SceneInfo:
-    from rasterio.enums import ColorInterp, MaskFlags
+def _describe_raster(opening: _Opening, alpha_is_data: bool, ids: bool) -> SceneInfo:
+    from rasterio.enums import ColorInterp, Interleaving, MaskFlags
 
-    with open_raster(source, drivers) as opened:
+    path, source = opening.path, str(opening.path)
+    with open_raster(opening.source, opening.drivers) as opened:
         safety.refuse_bomb(source, opened.height, opened.width)
         if opened.count == 0:
             remedy = f"give one of {', '.join(opened.subdatasets[:3]) or 'its bands as a GeoTIFF'}"
             raise DataError(explain(f"{source} has no bands of its own", "a container", "an image", remedy))
+        pixel_bytes = max(np.dtype(_OF_TIFF.get(each, each)).itemsize for each in opened.dtypes)
+        if opened.interleaving == Interleaving.pixel:
+            pixel_bytes *= opened.count
+        safety.refuse_large_blocks(source, opened.block_shapes[0], pixel_bytes)
         names = [name or "" for name in opened.descriptions]
         alpha = None
         for index, meaning in enumerate(opened.colorinterp, start=1):
@@ -204,7 +253,7 @@ def _describe_raster(
             georef=_georef(opened, path),
             driver=opened.driver,
             is_compressed=opened.driver == "GTiff" and opened.compression is not None,
-            source=source,
+            source=opening.source,
             band_indexes=kept,
             alpha_index=alpha,
             has_mask=MaskFlags.per_dataset in flags and MaskFlags.alpha not in flags,

@@ -87,7 +87,7 @@ def _band_xml(number: int, name: str, band: SceneInfo, grid: SceneInfo) -> str:
         f"<Description>{escape(name)}</Description>"
         + (f"<NoDataValue>{nodata}</NoDataValue>" if nodata else "")
         + f'<{kind} resampling="bilinear">'
-        f'<SourceFilename relativeToVRT="0">{escape(str(Path(band.source).absolute()))}</SourceFilename>'
+        f'<SourceFilename relativeToVRT="0">{escape(band.source)}</SourceFilename>'
         f"<SourceBand>{band.band_indexes[0]}</SourceBand>"
         f'<SourceProperties RasterXSize="{band.width}" RasterYSize="{band.height}" '
         f'DataType="{kind_of_pixels}" BlockXSize="{cols}" BlockYSize="{rows}"/>'
