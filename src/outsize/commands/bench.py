@@ -40,6 +40,7 @@ def memory(
     _refuse_without_train(job, job_path)
     from outsize.bench.memory import BUDGETS, check_budgets
     from outsize.bench.ways import choose_ways
+    from outsize.commands.groundwork import lay
     from outsize.commands.planning import situation_here
     from outsize.commands.preparing import plan_job
     from outsize.measure.machine import pick_device
@@ -49,11 +50,13 @@ def memory(
     limits = check_budgets(BUDGETS if budgets is None else _budgets(budgets))
     run = RunFolder(Path(job.run) if out is None else out)
     target = run.bench / "memory.json"
-    where = situation_here(pick_device(device_name), job.train.precision)
+    device = pick_device(device_name)
     with naming(job_path), leaving_no_empty_folder(run.bench):
         with output_errors(target):
             run.bench.mkdir(parents=True, exist_ok=True)  # now: it would be late after minutes of measuring
-        planned = plan_job(_without_limit(job, where), where, reporter)
+        ground = lay(job, reporter)
+        where = situation_here(device, job.train.precision)
+        planned = plan_job(_without_limit(job, where), where, reporter, ground)
         measured = _measure(job, planned, names, limits, rounds, reporter)
     if not run.job.exists():  # a report begins with the job
         write_text(run.job, dump_job(job))

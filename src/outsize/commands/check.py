@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from outsize.commands.naming import naming
 from outsize.errors import DataError, OutsizeError
 from outsize.job import Job, load_job
-from outsize.job.models import refuse_unknown_model
+from outsize.job.models import refuse_unknown_model, refuse_unknown_options
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.units import format_count
@@ -35,6 +35,7 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
     num_threads = max(job.train.workers, num_cores())
     with naming(job_path):
         refuse_unknown_model(job.model.name)
+        refuse_unknown_options(job.model.name, job.model.options)
         survey, known = open_and_count(job.data, seed=job.seed, cache=run.labels, num_threads=num_threads)
         _refuse_faults(survey, reporter)
         refuse_too_many(survey.corrupt, survey.num_images, job.data.max_bad_share)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.hosting import room_for_pictures
-from outsize.errors import JobError, explain
 from outsize.job import Job
 from outsize.progress import Reporter
 
@@ -129,10 +128,7 @@ def _weights_of_phases(job: Job, prepared: Prepared, num_px: NDArray[np.int64]) 
         offset = phase.log_offset or job.train.log_offset
         weights = class_weights(job.train.class_weights, num_px, names, log_offset=offset)
         [stride] = label_strides(prepared.model, [phase.output])
-        if found.setdefault(stride, weights) != weights:
-            need = "one constant for all phases of an output"
-            remedy = "give them the same, or train in two runs by train.init"
-            raise JobError(explain("train.phases.log_offset changes", f"{offset:g}", need, remedy))
+        found[stride] = weights  # the same for all phases of an output
     return found
 
 

@@ -35,7 +35,8 @@ def plan(
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
     from outsize.commands.advice import course_for
-    from outsize.commands.planning import situation_here, situation_named
+    from outsize.commands.groundwork import lay
+    from outsize.commands.planning import share_of, situation_here, situation_named
     from outsize.commands.preparing import plan_job
     from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
@@ -50,15 +51,20 @@ def plan(
         need = "one machine: a named one, or a device that is here"
         raise JobError(explain("a plan is for one machine", found, need, "leave out one of them"))
     beyond = None if gpu is None else find_machine(gpu).beyond_host(num_gpus)
-    if gpu is not None:
-        where = situation_named(gpu, num_gpus, job.train.precision)
-    else:
-        where = situation_here(pick_device(device_name), job.train.precision)
-    _say_where(job, where, reporter)
+    device = None if gpu is not None else pick_device(device_name)
     with naming(job_path):
         if num_gpus > 1:
+            share_of(job.train.batch, num_gpus)  # refuses more GPUs than samples
+        ground = lay(job, reporter)
+        if gpu is not None:
+            where = situation_named(gpu, num_gpus, job.train.precision)
+        else:
+            assert device is not None
+            where = situation_here(device, job.train.precision)
+        _say_where(job, where, reporter)
+        if num_gpus > 1:
             _say_shares(job, num_gpus, beyond, reporter)
-        planned = plan_job(job, where, reporter)
+        planned = plan_job(job, where, reporter, ground)
     say_plan(planned.train_plan, reporter, course_for(job, planned))
     say_plan(planned.predict_plan, reporter)
     _say_cuts(job, planned, reporter)

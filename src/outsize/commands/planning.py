@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from outsize.plan.compiled import Compiled
     from outsize.plan.way import Task
+    from outsize.tiles.halo import Halo
 
 
 _FEW = 2  # samples that show which operations follow one another: batch norm of a small window wants more than one
@@ -164,13 +165,15 @@ def _told_of_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
     return replace(plan, why=(f"{text} filled up to {format_size(size_of(*full_px))}", *plan.why))
 
 
-def facts_on(model: nn.Module, num_bands: int, where: Situation, task: str = "segment") -> Facts:
-    """Gather the facts of a model on a machine."""
+def facts_on(
+    model: nn.Module, num_bands: int, where: Situation, task: str = "segment", halo: Halo | None = None
+) -> Facts:
+    """Gather the facts of a model on a machine; its halo, where that is not given."""
     from outsize.tasks import facts_for
 
     clock = replace(where.clock, training=False)
     times = {"rates": clock.rates, "op_s": clock.op_s}
-    facts = facts_for(task, model, num_bands, where.machine, bf16=where.bf16, **times)
+    facts = facts_for(task, model, num_bands, where.machine, bf16=where.bf16, halo=halo, **times)
     return replace(facts, learnt=where.learnt)
 
 

@@ -1,13 +1,14 @@
-"""What `plan` and `train` do first: open the data, build the model, gather facts, plan."""
+"""What `plan` and `train` do on the ground that was laid: gather facts, plan, read the data once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.check import say_set_aside
+from outsize.commands.groundwork import Ground, lay
 from outsize.commands.origin import origin
 from outsize.commands.planning import Situation, facts_on, make_plans, situation_here, taught
 from outsize.commands.recording import paged_as_tried, recorded_where_faster
@@ -15,7 +16,7 @@ from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Rejected
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, open_run, write_json
+from outsize.runs import RunFolder, write_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.data.check import Checked
-    from outsize.data.scenes import LabelledScene
     from outsize.data.split import Splits
     from outsize.train.checkpoint import Card
     from outsize.train.init import Init
@@ -79,46 +79,34 @@ class Prepared(Planned):
         return replace(self, predict_plan=plan)
 
 
-def plan_job(job: Job, where: Situation, reporter: Reporter, *, starting: bool = False) -> Planned:
-    """Find the data, build the model, gather facts and plan; no pixel is read, but for labels made from polygons.
+def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Ground | None = None) -> Planned:
+    """Gather facts and plan, on the ground that was laid for a job, or is laid now; no pixel of an image is read."""
+    from outsize.plan.choose import refuse_limits
+    from outsize.tasks import limits_for
 
-    Weights to start from are looked for only where a training is `starting`: a plan and a resumed training need none.
-    """
-    from outsize.data.bands import band_order
-    from outsize.data.catalogue import find_data, make_splits
-    from outsize.train.phases import check_output, check_trainable
-
-    survey = find_data(job.data, seed=job.seed, cache=RunFolder(Path(job.run)).labels)
-    images = [scene.image for scene in survey.scenes.values()]
-    bands = survey.bands
-    model, init = _build(job, bands, starting, reporter)
-    for phase in job.train.all_phases():
-        check_trainable(model, phase.trainable)
-        check_output(model, phase.output)
-    where = replace(where, most_objects=_most_objects(job, survey.scenes.values()))
-    where = taught(job, model, len(bands), where, reporter)
-    facts = facts_on(model, len(bands), where, job.task)
-    splits = make_splits(survey, job.data, seed=job.seed, halo_px=facts.halo.largest_px)
-    for scene in (*splits.train, *splits.val):
-        band_order(bands, scene.image)  # refuses other bands
-    largest_px = max(image.height for image in images), max(image.width for image in images)
-    plans = make_plans(job, model, len(bands), facts, largest_px, where)
-    tried = paged_as_tried(job, model, len(bands), plans.train, where, reporter)
+    ground = ground or lay(job, reporter)
+    model, num_bands, largest_px = ground.model, len(ground.bands), ground.largest_px
+    refuse_limits(where.machine, limits_for(job.task, job.limits), ground.halo, largest_px)
+    where = replace(where, most_objects=ground.most_objects)
+    where = taught(job, model, num_bands, where, reporter)
+    facts = facts_on(model, num_bands, where, job.task, halo=ground.halo)
+    plans = make_plans(job, model, num_bands, facts, largest_px, where)
+    tried = paged_as_tried(job, model, num_bands, plans.train, where, reporter)
     if isinstance(tried, Rejected):
         where = replace(where, pages=False)
-        plans = make_plans(job, model, len(bands), facts, largest_px, where)
+        plans = make_plans(job, model, num_bands, facts, largest_px, where)
         tried = replace(plans.train, rejected=(*plans.train.rejected, tried))
-    train_plan = recorded_where_faster(job, model, len(bands), tried, plans.predict, where, reporter)
+    train_plan = recorded_where_faster(job, model, num_bands, tried, plans.predict, where, reporter)
     return Planned(
         where=where,
-        splits=splits,
-        bands=tuple(bands),
+        splits=ground.splits,
+        bands=ground.bands,
         model=model,
         train_plan=train_plan,
         predict_plan=plans.predict,
         resident_bytes=plans.resident_bytes,
         facts=plans.facts,
-        init=init,
+        init=ground.init,
     )
 
 
@@ -126,59 +114,21 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
     """Plan a job for the machine at hand, then read all its data once or recall what was read before."""
     from outsize.data.check import load_or_check
     from outsize.data.scenes import label_table
+    from outsize.losses.weights import class_weights
     from outsize.measure.machine import pick_device
 
     device = pick_device(device_name)
-    planned = plan_job(job, situation_here(device, job.train.precision), reporter, starting=starting)
+    ground = lay(job, reporter, starting=starting, counting=True)
+    planned = plan_job(job, situation_here(device, job.train.precision), reporter, ground)
     path, num_threads = RunFolder(Path(job.run)).data, job.train.workers
     checked = load_or_check(path, job.data, planned.splits, num_threads=num_threads, reporter=reporter)
     say_set_aside(checked, reporter)
+    names = [each.name for each in job.data.classes]
+    class_weights(job.train.class_weights, checked.class_px["train"][None], names)  # refuses an empty class
     known = {each.name: getattr(planned, each.name) for each in fields(planned)}
     table = label_table([each.value for each in job.data.classes], job.data.ignore_value)
     card = _make_card(job, planned.bands, checked)
     return Prepared(**{**known, "splits": checked.splits}, device=device, table=table, card=card)
-
-
-def _build(
-    job: Job, bands: Sequence[str], starting: bool, reporter: Reporter
-) -> tuple[nn.Module, Init | None]:
-    """Build the model and give it the weights it starts from."""
-    import torch
-
-    from outsize.models import build_with_notes
-    from outsize.train.init import start_from
-
-    torch.manual_seed(job.seed)
-    name, classes = job.model.name, job.data.classes
-    options = {key: value for key, value in job.model.options.items() if starting or key != "weights"}
-    model, notes = build_with_notes(
-        name, num_classes=len(classes), in_channels=len(bands), bands=bands, **options
-    )
-    for note in notes:
-        reporter.say("weights", note)
-    if job.train.init is None or not starting:
-        if starting and options.get("norm") == "frozen" and options.get("weights", "none") == "none":
-            text = (
-                "warning: frozen norms of a model without weights to start from norm nothing: set model.norm"
-            )
-            reporter.say("warning", f"{text}, model.weights or train.init")
-        return model, None
-    source = open_run(Path(job.train.init)).best
-    init = start_from(source, model, name=name, options=options, bands=bands, classes=classes)
-    for line in init.lines:
-        reporter.say("init", line)
-    return model, init
-
-
-def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:
-    """Return the most objects that a training window may show; 0 where labels are classes of pixels."""
-    from outsize.data.augment import MAX_SCALE
-    from outsize.data.instances_count import most_in_window
-
-    if not job.data.objects:
-        return 0
-    largest = MAX_SCALE if "scale" in job.train.augment else 1
-    return most_in_window(scenes, int(max(job.train.window_px) * largest))
 
 
 def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:

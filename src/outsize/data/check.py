@@ -122,8 +122,7 @@ def load_or_check(
 
     Refuses data with which training cannot begin.
     """
-    key = _key(data, splits)
-    checked = _load(path, key, splits)
+    checked = recall_checked(path, data, splits)
     if checked is None:
         with ExitStack() as stack:
             checked = check_data(
@@ -136,6 +135,11 @@ def load_or_check(
         save(path, data, splits, checked)
     refuse_problems(checked)
     return checked
+
+
+def recall_checked(path: Path, data: DataSection, splits: Splits) -> Checked | None:
+    """Return what data.json at `path` says of these very files; None where it says nothing of them."""
+    return _load(path, _key(data, splits), splits)
 
 
 def refuse_problems(checked: Checked) -> None:

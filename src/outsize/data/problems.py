@@ -64,12 +64,7 @@ def find_problems(
     problems = _mixed(splits.train[0], scenes, bands)
     for name, number in zip(class_names, class_px["train"].tolist(), strict=True):
         if number == 0:
-            need, remedy = (
-                "labelled pixels of each class",
-                "label some, or take the class out of data.classes",
-            )
-            text = explain(f"class {name!r} is empty", "no labelled pixel of it in train", need, remedy)
-            problems.append(Problem("empty class", "", text))
+            problems.append(empty_class(name))
     for split in ("val", "test"):
         absent = [name for name, num in zip(class_names, class_px[split].tolist(), strict=True) if num == 0]
         if getattr(splits, split) and absent:
@@ -79,6 +74,13 @@ def find_problems(
         text = f"{len(group)} images are the same: {', '.join(path.name for path in group[:4])}"
         problems.append(Problem("duplicate", str(group[0]), text, fatal=False))
     return problems
+
+
+def empty_class(name: str) -> Problem:
+    """Return the problem of a class that nothing can be learnt about."""
+    need, remedy = "labelled pixels of each class", "label some, or take the class out of data.classes"
+    text = explain(f"class {name!r} is empty", "no labelled pixel of it in train", need, remedy)
+    return Problem("empty class", "", text)
 
 
 def _mixed(first: LabelledScene, scenes: Sequence[LabelledScene], bands: Sequence[str]) -> list[Problem]:

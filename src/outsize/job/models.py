@@ -3,11 +3,49 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 
 from outsize.errors import ModelError, explain
 
-MODEL_NAMES = ("erfnet", "gscnn", "maskrcnn", "unet", "wider_resnet38")
+OPTIONS = {  # of each model, as its builder has them
+    "erfnet": ("width", "dropout", "early_dropout", "output"),
+    "gscnn": ("width",),
+    "maskrcnn": (
+        "backbone",
+        "norm",
+        "finest_px",
+        "anchor_px",
+        "anchor_ratios",
+        "rois_per_image",
+        "proposals_per_mpx",
+        "detections_per_mpx",
+        "least_proposals",
+        "least_detections",
+        "score",
+        "nms_iou",
+        "overlap_px",
+        "width",
+        "head_width",
+        "weights",
+    ),
+    "unet": ("levels", "width", "convs", "norm", "upsampling"),
+    "wider_resnet38": ("width",),
+}
+MODEL_NAMES = tuple(OPTIONS)
 LIBRARY_PREFIX = "smp:"  # of a model of segmentation-models-pytorch, whose names only the library knows
+
+
+def refuse_unknown_options(name: str, options: Iterable[str]) -> None:
+    """Refuse an option that a model has not; those of a library's model only the library knows."""
+    known = OPTIONS.get(name)
+    if known is None:
+        return
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.3)
+            remedy = f"did you mean {near[0]!r}?" if near else f"choose {known[0]!r}, for example"
+            needed = "one of " + ", ".join(known)
+            raise ModelError(explain(f"unknown option of model {name}", repr(option), needed, remedy))
 
 
 def refuse_unknown_model(name: str) -> None:

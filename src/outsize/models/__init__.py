@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from functools import partial
 from torch import nn
 
 from outsize.errors import ModelError, explain
+from outsize.job.models import refuse_unknown_options
 from outsize.models.erfnet import ERFNet
 from outsize.models.gscnn import GSCNN
 from outsize.models.maskrcnn import MaskRCNN
@@ -54,16 +54,9 @@ def build_with_notes(
         needed = f"one of {', '.join(sorted(MODELS))}, or {PREFIX}ARCHITECTURE/ENCODER"
         near = f"did you mean '{PREFIX}{name}'?" if "/" in name else _nearest(name, MODELS)
         raise ModelError(explain("unknown model", repr(name), needed, near))
+    refuse_unknown_options(name, options)
     starts = builder is MaskRCNN and "weights" in options
     weights = str(options.pop("weights")) if starts else "none"
-    named = getattr(builder, "option_names", None) or inspect.signature(builder).parameters
-    known = [option for option in named if option not in _ALWAYS_GIVEN]
-    for option in options:
-        if option not in known:
-            needed = "one of " + ", ".join(known)
-            raise ModelError(
-                explain(f"unknown option of model {name}", repr(option), needed, _nearest(option, known))
-            )
     build = partial(builder, **options)
     model = build(num_classes=num_classes, in_channels=in_channels)
     if not starts:
@@ -87,9 +80,6 @@ def label_stride(model: nn.Module) -> int:
     """Return of how many pixels a side one logit is while the model trains: 1, but for outputs of a part of it."""
     outputs: dict[str, int] = getattr(model, "outputs", {})
     return outputs.get(getattr(model, "output", ""), 1)
-
-
-_ALWAYS_GIVEN = ("num_classes", "in_channels")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -76,6 +76,13 @@ def choose_predict(
     )
 
 
+def refuse_limits(machine: Machine, limits: LimitsSection, halo: Halo, scene_px: tuple[int, int]) -> None:
+    """Refuse what of a job's limits is wrong whatever a model needs: more memory than there is, a core, a halo."""
+    limit_of(machine, limits)
+    _cuts(halo, limits)
+    _candidates(machine, limits.tile_px, halo.stride_px, scene_px)
+
+
 @dataclass(frozen=True)
 class _Room:
     """The memory of a device, and the share of it that may be planned for."""

@@ -66,11 +66,18 @@ TASKS: dict[str, Task] = {
 
 
 def facts_for(
-    name: str, model: nn.Module, num_bands: int, machine: Machine, *, bf16: bool, **times: Any
+    name: str,
+    model: nn.Module,
+    num_bands: int,
+    machine: Machine,
+    *,
+    bf16: bool,
+    halo: Halo | None = None,
+    **times: Any,
 ) -> Facts:
     """Gather the facts of a model of a task; `times` are rates of the machine and times of its operations."""
     task = TASKS[name]
-    halo = task.halo(model, num_bands)
+    halo = halo or task.halo(model, num_bands)
     return gather_facts(task.on_shapes(model), num_bands, machine, bf16=bf16, halo=halo, **times)
 
 

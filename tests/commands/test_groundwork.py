@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outsize.commands import preparing
+from outsize.commands import groundwork
 from outsize.job import load_job
 from outsize.models import smp
 from outsize.progress import Reporter
@@ -26,5 +26,5 @@ def test_weights_are_fetched_only_where_a_training_starts(
     job_path.write_text(text.replace('"unet"', '"smp:Linknet/resnet18"'))
     job = load_job(job_path)
     for starting in (False, True):
-        preparing._build(job, ("blue", "green", "red", "nir"), starting, Reporter("quiet"))
+        groundwork._build(job, ("blue", "green", "red", "nir"), None, Reporter("quiet"), starting=starting)
         assert asked == [("resnet18", "imagenet")] * starting
