@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+_LONG = 1000  # letters, of one of four parts: what a file holds may have any length
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -68,7 +69,9 @@ class VerifyError(OutsizeError):
 
 def explain(problem: str, found: object, needed: str, remedy: str) -> str:
     """Join the four parts of a message into its one line."""
-    return _UNSEEN.sub(_as_seen, f"{problem}: found {found}, needed {needed}; {remedy}")
+    parts = (_UNSEEN.sub(_as_seen, str(part)) for part in (problem, found, needed, remedy))
+    problem, found, needed, remedy = (part if len(part) <= _LONG else f"{part[:_LONG]}..." for part in parts)
+    return f"{problem}: found {found}, needed {needed}; {remedy}"
 
 
 def _as_seen(found: re.Match[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.miniatures import draw_taco
 
 from outsize.data.coco_file import Rle, read_coco
+from outsize.data.recognise import recognise
 from outsize.errors import DataError
 
 RING = [1.0, 1.0, 5.0, 1.0, 5.0, 5.0]
@@ -112,3 +114,54 @@ def test_no_file(tmp_path: Path) -> None:
     broken.write_bytes(gzip.compress(b"{}")[:-4])
     with pytest.raises(DataError, match=r"broken.json.gz cannot be read"):
         read_coco(broken)
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b'{"images": [' + b" " * 2**28 + b"]}", 9))
+    assert path.stat().st_size < 2**19
+    read = []
+    monkeypatch.setattr("outsize.data.coco_file.json_tree", read.append)
+    with pytest.raises(DataError, match=r"found a bomb: more than 1.* MiB in "):
+        read_coco(path)
+    assert read == []
+
+
+def test_text_of_many_small_parts_is_measured_by_the_memory_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path)
+    path.write_text('{"images": [' + "[]," * 1000 + "[]]}")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Free", (), {"available": 2**16}))
+    with pytest.raises(DataError, match=r"parts that take .* KiB, and 64.0 KiB of memory free"):
+        read_coco(path)
+
+
+def test_pipes_devices_and_giants_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zeros.json").symlink_to("/dev/zero")
+    (tmp_path / "giant.json").touch()
+    os.truncate(tmp_path / "giant.json", 2**40)
+    for name, found in (("pipe", "a pipe"), ("zeros", "a device"), ("giant", "1.0 TiB, more than 2.0 GiB")):
+        with pytest.raises(DataError, match=found):
+            read_coco(tmp_path / f"{name}.json")
+    assert recognise(tmp_path) is None
+
+
+@pytest.mark.parametrize("value", [[], {}, 1.5, True, None, "x" * 10_000, "\0", "a\nb", -1, 10**30])
+@pytest.mark.parametrize("key", ["id", "image_id", "category_id"])
+def test_keys_of_any_type_are_read_or_told_in_one_line(tmp_path: Path, key: str, value: object) -> None:
+    try:
+        read_coco(write(tmp_path, annotation={key: value}))
+    except DataError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - some values are right
+        assert len(str(error)) < 3000  # noqa: PT017
+
+
+def test_json_that_is_nested_too_deeply_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.write_text('{"images": ' + "[" * 100_000)
+    with pytest.raises(DataError, match="nested too deeply"):
+        read_coco(path)

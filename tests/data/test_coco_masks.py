@@ -113,3 +113,9 @@ def test_an_object_without_outline_is_ignored_where_no_other_is() -> None:
     found = burnt(Annotation("cap", (rectangle(0, 0, 2, 2),)), Annotation("cap", box=(0, 0, 4, 4)))
     assert (np.count_nonzero(found == 2), np.count_nonzero(found == 255)) == (4, 12)
     assert not burnt(Annotation("cap", box=(3, 3, 0, 0)), Annotation("cap")).any()
+
+
+@pytest.mark.parametrize("text", ["o" * 100_000, "\x00", "\u20ac1", "~"])
+def test_runs_that_are_no_numbers_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="runs with the letter"):
+        unpack_counts(text)

@@ -101,3 +101,12 @@ def test_values_that_no_class_can_have_are_refused(write_raster: WriteRaster) ->
     info = describe(write_raster("l.tif", np.int16([[0, -1], [300, 1]])))
     with SceneReader(info) as reader, pytest.raises(DataError, match=r"found -1 to 300, needed 0 to 255"):
         read_labels(reader, info.window, label_table([0, 1], ignore_value=255))
+
+
+def test_a_pattern_of_the_whole_disk_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outsize.files.walk.MAX_NAMES", 2000)
+    for pattern in ("/**/*", "/**/*.none", "/**/**/*.tif"):
+        with pytest.raises(
+            DataError, match=r"looks through too much: found more than 2,000 files and folders"
+        ):
+            find_images([pattern], LABELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,19 @@ def test_a_key_of_another_section_is_found(job_path: Path, override: str, meant:
     with pytest.raises(JobError) as caught:
         load_job(job_path, [override])
     assert f"did you mean {meant}?" in str(caught.value)
+
+
+def test_a_job_that_is_a_pipe_or_a_device_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "zeros.toml").symlink_to("/dev/zero")
+    (tmp_path / "giant.toml").touch()
+    os.truncate(tmp_path / "giant.toml", 2**40)
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
+    for name, found in (
+        ("pipe", "a pipe and no plain file"),
+        ("zeros", "a device and no plain file"),
+        ("giant", "1.0 TiB, more than"),
+        ("deep", "nested too deeply"),
+    ):
+        with pytest.raises(JobError, match=found):
+            load_job(tmp_path / f"{name}.toml")

@@ -7,6 +7,7 @@ batch_1/000006.jpg               pictures, where the file says, beside it or in 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def _file(folder: Path, name: str) -> Path | None:
     """Return a picture, whose suffix may be in other letters than the name says: .JPG for .jpg."""
     path = folder / name
     for each in (path, path.with_suffix(path.suffix.lower()), path.with_suffix(path.suffix.upper())):
-        if each.is_file():
+        if os.path.isfile(each):  # noqa: PTH113 - a name too long, or with a zero in it, is that of no file
             return each
     return None
 

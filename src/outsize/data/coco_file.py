@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
-import json
+import io
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from outsize.errors import DataError, explain
+from outsize.files.plain import read_plain
+from outsize.files.trees import json_tree
+from outsize.units import format_bytes
+
+MOST_TEXT_BYTES = 2**31  # LVIS has 1.1 GB
+_MOST_SHRUNK = 50  # times: digits and the same few keys
+_PART_BYTES = 64  # of memory for a number, a list or an entry of a table
 
 Ring = tuple[float, ...]  # x and y of each corner in turn
 Box = tuple[float, float, float, float]  # x, y, width, height
@@ -92,9 +103,12 @@ def read_coco(path: Path) -> CocoFile:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        tree = json.loads(raw)
-    except (OSError, EOFError) as error:
+        raw = read_plain(path, MOST_TEXT_BYTES)
+        if path.suffix == ".gz":
+            raw = _unpacked(raw)
+        _refuse_bomb(raw)
+        tree = json_tree(raw)
+    except (OSError, EOFError, zlib.error) as error:
         what = getattr(error, "strerror", None) or error
         need, remedy = "a COCO file", "check data.root and data.labels"
         raise DataError(explain(f"labels {path} cannot be read", what, need, remedy)) from error
@@ -105,6 +119,27 @@ def _load(path: Path) -> dict[str, Any]:
             path, "it is no COCO file", f"a JSON {type(tree).__name__}", "images, annotations, categories"
         )
     return tree
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Unpack no more than a COCO file has: real ones shrink to a fifth, or a tenth."""
+    most_bytes = min(MOST_TEXT_BYTES, _MOST_SHRUNK * len(packed) + 2**20)
+    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+        raw = file.read(most_bytes + 1)
+    if len(raw) > most_bytes:
+        raise OSError(
+            errno.EFBIG, f"a bomb: more than {format_bytes(most_bytes)} in {format_bytes(len(packed))}"
+        )
+    return raw
+
+
+def _refuse_bomb(raw: bytes) -> None:
+    """Refuse text whose parts, a few bytes each, would take all memory."""
+    need_bytes = _PART_BYTES * sum(map(raw.count, (b",", b"[", b"{")))
+    free_bytes = psutil.virtual_memory().available
+    if need_bytes > free_bytes:
+        found = f"parts that take {format_bytes(need_bytes)}, and {format_bytes(free_bytes)} of memory free"
+        raise OSError(errno.ENOMEM, found)
 
 
 def _rows(path: Path, tree: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -128,7 +163,7 @@ def _by_id(path: Path, rows: Iterable[Mapping[str, Any]], kind: str, key: str) -
 
 def _size(path: Path, row: Mapping[str, Any]) -> tuple[int, int]:
     size = tuple(_key(path, row, key, "image") for key in ("height", "width"))
-    if not all(isinstance(side, int) and side > 0 for side in size):
+    if not all(type(side) is int and 0 < side < 2**31 for side in size):
         found = " x ".join(map(str, size))
         raise _wrong(path, f"the size of {row['file_name']} is no size", found, "height and width in pixels")
     return size[0], size[1]
@@ -171,11 +206,16 @@ def _are_numbers(values: list[Any]) -> bool:
 
 
 def _key(path: Path, row: Mapping[str, Any], key: str, what: str) -> Any:
-    if row.get(key) is None:
+    value = row.get(key)
+    if value is None:
         raise _wrong(
             path, f"a key of {what} {row.get('id', '?')} is missing", f"no {key}", f"{key} for each {what}"
         )
-    return row[key]
+    if not isinstance(value, int | str):
+        raise _wrong(
+            path, f"{key} of {what} {row.get('id', '?')} is none", repr(value)[:60], "a number or a text"
+        )
+    return value
 
 
 def _wrong(path: Path, problem: str, found: str, need: str) -> DataError:

@@ -12,6 +12,8 @@ from outsize.tiles.window import Window
 
 Mask = NDArray[np.bool_]
 
+_MOST_BITS = 60
+
 
 def burn_classes(
     picture: CocoPicture, values: Mapping[str, int], *, outside_value: int, ignore_value: int
@@ -98,6 +100,8 @@ def unpack_counts(text: str) -> tuple[int, ...]:
     number, shift = 0, 0
     for letter in text:
         code = ord(letter) - 48
+        if not 0 <= code < 64 or shift > _MOST_BITS:
+            raise ValueError(f"runs with the letter {letter!r}, or a number of more than {_MOST_BITS} bits")
         number |= (code & 31) << shift
         shift += 5
         if code & 32:

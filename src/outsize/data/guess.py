@@ -13,6 +13,7 @@ import numpy as np
 from outsize.data.recognise import Dataset, recognise
 from outsize.data.split import BadFile
 from outsize.errors import DataError, explain, found_in
+from outsize.files.walk import files_below
 from outsize.raster.burn import attribute_values, list_attributes
 from outsize.raster.layers import VECTOR_SUFFIXES
 from outsize.raster.read import SceneInfo, SceneReader, describe
@@ -58,7 +59,7 @@ def guess(folder: Path, *, objects: bool = False) -> Guess:
     dataset = recognise(folder, objects=objects)
     if dataset is not None:
         return _from_dataset(dataset)
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_hidden(path, folder)]
+    files = [path for path in files_below(folder) if not _is_hidden(path, folder)]
     rasters = [path for path in files if path.suffix.lower() in _IMAGES]
     vectors = [path for path in files if path.suffix.lower() in VECTOR_SUFFIXES]
     pairs, labels = _pair(folder, rasters)

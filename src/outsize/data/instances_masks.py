@@ -18,6 +18,7 @@ from outsize.data.made import stamp
 from outsize.data.objects import Object, make_object
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, JobError, OutsizeError, explain, listed
+from outsize.files.walk import matching
 from outsize.job import DataSection
 from outsize.raster.read import SceneInfo, SceneReader, describe
 
@@ -59,7 +60,7 @@ def find_masked(root: Path) -> tuple[list[MaskedPicture], list[str], list[Outsiz
     pictures: list[MaskedPicture] = []
     faults: list[OutsizeError] = []
     passed: list[str] = []
-    for folder in sorted({root, *(path for path in root.rglob("*") if path.is_dir())}):
+    for folder in sorted({root, *(path for path in matching(root, ("**",), str(root)) if path.is_dir())}):
         files = [path for path in sorted(folder.iterdir()) if _is_file(path)]
         here = [path for path in files if path.stem == folder.name]
         others = [path for path in files if path not in here]

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outsize.data.camvid import find_folders
-from outsize.data.coco_file import CocoFile, read_coco
+from outsize.data.coco_file import MOST_TEXT_BYTES, CocoFile, read_coco
 from outsize.data.instances_masks import find_masked
 from outsize.data.layout import pictures_in
 from outsize.errors import DataError
+from outsize.files.plain import read_plain
+from outsize.files.walk import matching
 from outsize.known.tables import BACKGROUND, class_map, table
 
 _DRIVES = re.compile(r"(0001TP|0006R0|0016E5|Seq05VD)_")  # what CamVid's frames are called after
@@ -51,7 +53,10 @@ def _masks(folder: Path) -> Dataset | None:
 
 def _cityscapes(folder: Path) -> Dataset | None:
     found = sorted(
-        {*folder.glob("leftImg8bit/*/*/*_leftImg8bit.png"), *folder.glob("*/leftImg8bit/*/*/*.png")}
+        {
+            *matching(folder, ("leftImg8bit", "*", "*", "*_leftImg8bit.png"), str(folder)),
+            *matching(folder, ("*", "leftImg8bit", "*", "*", "*.png"), str(folder)),
+        }
     )
     names = tuple(each["name"] for each in table("cityscapes")["classes"])
     has_fine = any((folder / place).is_dir() for place in ("gtFine", "gtFine_trainvaltest"))
@@ -92,7 +97,10 @@ def _categories(coco: CocoFile) -> list[str]:
 
 def _is_coco(path: Path) -> bool:
     """Say whether a file is one of COCO; others of JSON may be large, and are not parsed."""
-    text = path.read_bytes()
+    try:
+        text = read_plain(path, MOST_TEXT_BYTES)
+    except OSError:
+        return False
     if not all(word in text for word in _WORDS):
         return False
     try:

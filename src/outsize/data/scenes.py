@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from outsize.data.bands import in_order
 from outsize.data.sample import IGNORE
 from outsize.errors import DataError, JobError, explain
+from outsize.files.walk import matching
 from outsize.job import DataSection
 from outsize.raster.align import fits, is_made_of, warp_labels
 from outsize.raster.burn import PolygonLabels, burn_labels, is_vector, list_attributes, value_named
@@ -249,7 +250,7 @@ def _matches(pattern: str) -> list[Path]:
         return [Path(pattern)]
     if Path(pattern).exists():  # a name with brackets in it
         return [Path(pattern)]
-    return sorted(Path(*parts[:first]).glob(str(Path(*parts[first:]))))
+    return matching(Path(*parts[:first]), parts[first:], pattern)
 
 
 def fixed_folder(pattern: str) -> Path:

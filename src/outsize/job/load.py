@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,25 +9,28 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from outsize.errors import JobError, explain
+from outsize.files.plain import read_plain_text
+from outsize.files.trees import toml_tree
 from outsize.job.mistakes import mistake
 from outsize.job.whole import Job, LimitsSection
 from outsize.known.tables import for_task
 
+_MOST_BYTES = 2**24  # a job of 100,000 images, each by its name
 _Checked = TypeVar("_Checked", bound=BaseModel)
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read and check a job file; `overrides` are texts such as "train.lr=0.01"."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain_text(path, _MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         what = getattr(error, "strerror", None) or "not UTF-8 text"
         raise JobError(
             explain(f"cannot read job {path}", what, "a readable TOML file", "check the path")
         ) from error
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tree = toml_tree(text)
+    except ValueError as error:
         raise JobError(
             explain(f"job {path} is no TOML", str(error), "valid TOML", "mend that line")
         ) from error
@@ -94,8 +96,8 @@ def _apply_override(tree: dict[str, Any], override: str) -> str:
             explain("--set not understood", repr(override), "KEY=VALUE", "write e.g. --set train.lr=0.01")
         )
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = toml_tree(f"value = {text}")["value"]
+    except ValueError:
         value = text  # a bare word is a string
     *sections, name = key.strip().split(".")
     for section in sections:
