@@ -25,6 +25,9 @@ _UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2),
 and head: steps up, joins with skips (`merge`) and blocks. Any model of segmentation-models-pytorch is
 `"smp:Unet/resnet18"`: architecture and encoder, with `weights` = `"none"`, `"imagenet"` or a file.
 
+With two classes, `logits = 1` gives any of these one output (smp's `classes = 1`): its sigmoid is the probability of
+the second class, the losses are those of both, and `predict.threshold` decides.
+
 Options of `maskrcnn` (task instances): `backbone` (`"resnet50"`, `"resnet101"`, `"resnet18"`, `"resnet34"`),
 `weights` (`"none"`, `"imagenet"`, `"coco"` or a file), `norm` (`"batch"` is trained, `"frozen"` stays as in the
 weights, `"group"` looks at each picture by itself), `finest_px` (4; 2 for objects of some 20 px and less: twice as

@@ -44,8 +44,10 @@ def predict(
     from outsize.infer.ledger import choose_names
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
+    from outsize.infer.scene import Products
     from outsize.measure.machine import pick_device
     from outsize.tasks import TASKS
+    from outsize.tasks.segment import threshold_for
 
     run = open_run(run_path)
     job = load_job(run.job, overrides)
@@ -69,6 +71,9 @@ def predict(
         )
     for info in infos:  # refuse before the first scene is begun, not after hours
         make_prepare(ready.card.bands, info, ready.card.statistics)
+    if not finds_objects:
+        threshold = threshold_for(ready.card.options, job.predict.threshold)
+        products = [replace(each, threshold=threshold) for each in products if isinstance(each, Products)]
     scenes: Any = list(zip(infos, products, strict=True))
     if finds_objects:
         for info in infos:
@@ -108,12 +113,12 @@ def _predict(
             ready.card,
             info,
             products,
-            tiling=ready.tiling,
+            tiling=ready.tiling_of(info),
             settings=ready.settings,
             weights_id=ready.weights_id,
             reporter=reporter,
         )
-        results.append({**result, "exact": ready.plan.exact, **approximate})
+        results.append({**result, **ready.about(info), **approximate})
         _say(result, info, reporter)
         folder = products.map_path.parent
         entries = {**read_ledger(folder), str(info.path.resolve()): results[-1]}

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from torch import nn
 
 from outsize.data.scenes import open_image
-from outsize.data.statistics import BandStatistics
-from outsize.errors import ModelError, OutputError, explain
+from outsize.errors import OutputError, explain
+from outsize.infer.foreign import called_so, card_of, look_at
 from outsize.infer.object_scene import ObjectProducts, finder_of, predict_objects
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
-from outsize.job import ClassSpec, LimitsSection, ObjectsSection, check_limits, load_job, parse_colour
-from outsize.models import input_maps, num_inputs
+from outsize.job import LimitsSection, ObjectsSection, check_limits, load_job
 from outsize.progress import Reporter
 from outsize.raster.features import choose_driver
 from outsize.raster.read import SceneInfo, describe
-from outsize.runs import open_run
-from outsize.train.checkpoint import Card
+from outsize.runs import leaving_no_empty_folder, open_run
+from outsize.tasks.segment import threshold_for
 
-_COLOURS = (
-    "#8dd3c7",
-    "#33691e",
-    "#1f78b4",
-    "#fdbf6f",
-    "#e31a1c",
-    "#a6761d",
-    "#6a3d9a",
-    "#ffff99",
-    "#fb9a99",
-    "#666666",
-)
+Statistics = tuple[Sequence[float], Sequence[float]]
+
+
+class How(TypedDict, total=False):
+    """How to compute and decide, where it is not as usual."""
+
+    device: str
+    precision: str | None
+    threshold: float | None
 
 
 def predict(
@@ -42,20 +39,26 @@ def predict(
     scene: str | Path,
     target: str | Path,
     *,
-    statistics: tuple[Sequence[float], Sequence[float]] | None = None,
+    statistics: Statistics | None = None,
     polygons: str | Path | None = None,
     limits: dict[str, Any] | None = None,
-    device: str = "auto",
-    precision: str = "auto",
+    **how: Unpack[How],
 ) -> dict[str, Any]:
     """Predict a scene into a Cloud-Optimized GeoTIFF and return what was done.
 
     A run of task instances leaves a GeoPackage or GeoJSON of objects instead, and a COCO file beside it. `model` is a
     run folder, or any module from (sample, band, row, column) to as many logits per pixel as there are
-    classes; a module is fed (pixels - mean) / std with `statistics` = (mean, std) per band, or plain pixels. `limits`
-    are the keys of a job's section of that name: gpu_memory, host_memory, tile_px, halo_px, allow_approximate. A module
-    stays on the device it ran on, in the mode (training or evaluation) it was given in.
+    classes, or to one, whose sigmoid is the probability of class 1. A module is fed (pixels - mean) / std with
+    `statistics` = (mean, std) per band, or plain pixels, in the type of its weights. `limits` are the keys of a job's
+    section of that name: gpu_memory, host_memory, tile_px, halo_px, allow_approximate. Besides, there are
+
+        device      "auto", "cpu", "cuda"
+        precision   "auto", "fp32", "bf16"; of a run what its job says, else "auto"
+        threshold   the probability above which a pixel is of class 1, by one logit; of a run its job's, else 0.5
+
+    A module stays on the device it ran on, in the mode (training or evaluation) it was given in.
     """
+    _refuse_unknown(how)
     results = [Path(each) for each in (target, polygons) if each is not None]
     bounds = check_limits(limits or {}, "outsize.predict")
     if not isinstance(model, nn.Module):
@@ -64,54 +67,65 @@ def predict(
         bounds = bounds if limits else job.limits
         info = open_image(Path(scene), job.data)
         _refuse_overwriting(info, results)
+        precision = how.get("precision") or job.train.precision
+        device = how.get("device", "auto")
         ready = load_ready(run.best, bounds, [info], device_name=device, precision=precision)
         if ready.card.task == "instances":
             return _predict_objects(ready, info, Path(target), job.predict.objects)
-        return _predict(ready, info, *results)
+        return _predict(ready, info, results, how.get("threshold") or job.predict.threshold)
     info = describe(scene)
     _refuse_overwriting(info, results)
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        ready = _ready_module(model, info, statistics, bounds, device, precision)
-        return _predict(ready, info, *results)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with ready_module(model, info, statistics, bounds, how) as ready:
+        return _predict(ready, info, results, how.get("threshold"))
 
 
-def _ready_module(
+@contextmanager
+def ready_module(
     model: nn.Module,
     info: SceneInfo,
-    statistics: tuple[Sequence[float], Sequence[float]] | None,
+    statistics: Statistics | None,
     bounds: LimitsSection,
-    device: str,
-    precision: str,
-) -> Ready:
-    card = _card_of(model, info, statistics)
-    return make_ready(
-        model,
-        card,
-        bounds,
-        [info],
-        device_name=device,
-        precision=precision,
-        weights_id=uuid.uuid4().hex,
-        is_foreign=True,
-    )
+    how: How,
+) -> Iterator[Ready]:
+    """Make a module ready for a scene; after the block it is as it was, but where it is."""
+    manner = look_at(model, info.num_bands)
+    with called_so(model, manner):
+        yield make_ready(
+            model,
+            card_of(model, manner, info, statistics),
+            bounds,
+            [info],
+            device_name=how.get("device", "auto"),
+            precision=how.get("precision") or "auto",
+            weights_id=uuid.uuid4().hex,
+            manner=manner,
+        )
 
 
-def _predict(ready: Ready, info: SceneInfo, target: Path, polygons: Path | None = None) -> dict[str, Any]:
-    done = predict_scene(
-        ready.model,
-        ready.card,
-        info,
-        Products(target, polygons=polygons),
-        tiling=ready.tiling,
-        settings=ready.settings,
-        weights_id=ready.weights_id,
-        reporter=Reporter("quiet"),
-    )
-    return {**done, "exact": ready.plan.exact}
+def _refuse_unknown(how: How) -> None:
+    for name in how:
+        if name not in How.__annotations__:
+            raise TypeError(f"unknown argument {name!r}: found none of {', '.join(How.__annotations__)}")
+
+
+def _predict(
+    ready: Ready, info: SceneInfo, results: Sequence[Path], threshold: float | None
+) -> dict[str, Any]:
+    target, polygons = (*results, None)[:2]
+    assert target is not None
+    products = Products(target, polygons=polygons, threshold=threshold_for(ready.card.options, threshold))
+    with leaving_no_empty_folder(target.parent):
+        done = predict_scene(
+            ready.model,
+            ready.card,
+            info,
+            products,
+            tiling=ready.tiling_of(info),
+            settings=ready.settings,
+            weights_id=ready.weights_id,
+            reporter=Reporter("quiet"),
+        )
+    return {**done, **ready.about(info)}
 
 
 def _predict_objects(ready: Ready, info: SceneInfo, target: Path, section: ObjectsSection) -> dict[str, Any]:
@@ -128,41 +142,3 @@ def _refuse_overwriting(info: SceneInfo, results: Sequence[Path]) -> None:
         if path.resolve() == info.path.resolve():
             need, remedy = "another file than the scene", "choose another name for the result"
             raise OutputError(explain(f"{path} would be replaced", "the scene itself", need, remedy))
-
-
-def _card_of(
-    model: nn.Module, info: SceneInfo, statistics: tuple[Sequence[float], Sequence[float]] | None
-) -> Card:
-    """Describe a module that brings no card: as many classes as it has logits, named by number."""
-    from outsize.measure.trace import example_shape, trace
-
-    mean, std = statistics or ([0.0] * info.num_bands, [1.0] * info.num_bands)
-    if len(mean) != info.num_bands or len(std) != info.num_bands:
-        found, need = f"{len(mean)} means and {len(std)} deviations", f"{info.num_bands} of each"
-        raise ModelError(
-            explain(f"statistics do not fit {info.path}", found, need, "give one of each for every band")
-        )
-    graph = trace(model, example_shape(num_inputs(model, info.num_bands)))
-    shape = graph.ops[graph.outputs[0]].shape
-    if len(shape) != 4:
-        need, remedy = "sample, class, row, column", "wrap the model so that it returns its logits alone"
-        raise ModelError(explain("model's output is no map of logits", f"shape {shape}", need, remedy))
-    num_classes = shape[1]
-    if num_classes > 254:
-        need, remedy = "at most 254 classes", "give a model with one logit per class"
-        raise ModelError(explain("model has too many outputs", num_classes, need, remedy))
-    return Card(
-        task="segment",
-        model=type(model).__name__,
-        options={},
-        classes=tuple(
-            ClassSpec(
-                name=f"class {number}", value=number, colour=parse_colour(_COLOURS[number % len(_COLOURS)])
-            )
-            for number in range(num_classes)
-        ),
-        bands=info.band_names,
-        dtype=info.dtype,
-        statistics=BandStatistics(tuple(mean), tuple(std)),
-        maps=input_maps(model),
-    )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from outsize.data.loader import num_cores
-from outsize.errors import TraceError
+from outsize.errors import ModelError, explain
+from outsize.infer.foreign import Manner
+from outsize.infer.sides import compared_with, fills_up, fitted, takes
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
 from outsize.measure.machine import look_at_machine, pick_device
-from outsize.measure.step import trace_step
+from outsize.measure.tensors import own_dtype
 from outsize.measure.trial import try_tiling
 from outsize.models import num_inputs
 from outsize.plan.choose import choose_predict
@@ -24,6 +28,8 @@ from outsize.raster.read import SceneInfo
 from outsize.tasks import facts_for, limits_for
 from outsize.tiles.halo import Halo
 from outsize.train.checkpoint import Card, load_checkpoint, to_device
+
+_PRECISIONS = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,31 @@ class Ready:
     halo: Halo  # what the model needs, whatever the plan settles for
     settings: Settings
     weights_id: str  # changes with the weights
+    said: str = ""  # of what a module of others returns, what is taken
+    any_size: bool = (
+        True  # False: of the scenes that it was made ready for, it does not take some as they are
+    )
+    ends: dict[tuple[int, ...], bool] = field(default_factory=dict)  # by what sides leave: found once
+
+    def tiling_of(self, scene: SceneInfo) -> Tiling:
+        """Return the plan's tiling with what becomes of a scene's sides that are no multiple of the stride."""
+        size, tiling = (scene.height, scene.width), self.tiling
+        if not self.plan.exact or not self.any_size:  # what is approximate is so by more than an edge
+            return tiling
+        key = *(each % tiling.stride_px for each in size), int(tiling.is_one(*size))
+        if key not in self.ends:
+            inputs = num_inputs(self.model, len(self.card.bands))
+            self.ends[key] = not fitted(tiling, self.model, inputs, size, self.settings).pads
+        return replace(tiling, pads=not self.ends[key])
+
+    def about(self, scene: SceneInfo) -> dict[str, Any]:
+        """Return what a result says of how it was computed, and of what it equals where it is exact."""
+        size = scene.height, scene.width
+        told: dict[str, Any] = {"exact": self.plan.exact}
+        if self.plan.exact:
+            told["equals"] = compared_with(self.tiling_of(scene), self.model, size)
+        told["precision"] = self.settings.precision
+        return told | ({"output": self.said} if self.said else {})
 
     @property
     def takes_whole(self) -> bool:
@@ -70,38 +101,64 @@ def make_ready(
     device_name: str,
     precision: str,
     weights_id: str,
-    is_foreign: bool = False,
+    manner: Manner | None = None,
 ) -> Ready:
-    """Plan for a model and move it to its device; one that `is_foreign` may take pictures of some sizes only."""
+    """Plan for a model and move it to its device; one of others is called in a `manner` of its own."""
     device = pick_device(device_name)
-    bf16 = wants_bf16(precision, device)
-    facts = facts_for(card.task, model, len(card.bands), look_at_machine(device), bf16=bf16)
+    bf16 = wants_bf16(precision, device, own_dtype(model))
+    channels_last = manner is None or manner.channels_last
+    machine = look_at_machine(device)
+    facts = facts_for(card.task, model, len(card.bands), machine, bf16=bf16, channels_last=channels_last)
     # the largest of either side: a long strip may have most pixels and yet the smaller windows
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
+    inputs = num_inputs(model, len(card.bands))
+
+    @cache
+    def taken() -> bool:
+        return manner is None or _takes(model, inputs, scenes, manner)
 
     def choose(known: Facts) -> Plan:
-        any_size = not is_foreign or not known.halo.obstacles or _takes(model, scenes)
+        any_size = not known.halo.obstacles or taken()
         return choose_predict(known, limits_for(card.task, limits), largest_px, any_size=any_size)
 
     plan = choose(facts)
-    if is_foreign and plan.exact and plan.tiles is not None and plan.tiles.core_px < max(largest_px):
-        found = try_tiling(model, facts.halo, num_inputs(model, len(card.bands)))
+    if manner is not None and plan.exact and plan.tiles is not None and not plan.tiles.is_one(*largest_px):
+        found = try_tiling(model, facts.halo, inputs)
         if found:
             facts = replace(facts, halo=replace(facts.halo, obstacles=found))
             plan = choose(facts)
-    to_device(model, device).eval()
-    return Ready(model, card, plan, facts.halo, stream_settings(plan, device, bf16), weights_id)
+    model = to_device(model, device, channels_last=channels_last).eval()
+    settings = replace(
+        stream_settings(plan, device, bf16), dtype=own_dtype(model), channels_last=channels_last
+    )
+    said, any_size = "" if manner is None else manner.said, not _odd(scenes, facts.halo.stride_px) or taken()
+    return _with_sides(Ready(model, card, plan, facts.halo, settings, weights_id, said, any_size), scenes)
 
 
-def _takes(model: nn.Module, scenes: Sequence[SceneInfo]) -> bool:
+def _takes(model: nn.Module, inputs: int, scenes: Sequence[SceneInfo], manner: Manner) -> bool:
     """Say whether a model runs on these scenes as a whole: some refuse what is no multiple of their stride."""
-    try:
-        for height, width in {(scene.height, scene.width) for scene in scenes}:
-            shape = (1, num_inputs(model, scenes[0].num_bands), height, width)
-            trace_step(model, shape, loss=None, device="cpu")
-    except TraceError:
-        return False
-    return True
+    sizes = {(scene.height, scene.width) for scene in scenes}
+    return all(takes(model, inputs, size, channels_last=manner.channels_last) for size in sizes)
+
+
+def _odd(scenes: Sequence[SceneInfo], stride_px: int) -> list[SceneInfo]:
+    return [scene for scene in scenes if scene.height % stride_px or scene.width % stride_px]
+
+
+def _with_sides(ready: Ready, scenes: Sequence[SceneInfo]) -> Ready:
+    """Let the plan say what becomes of sides that are no multiple of the stride, where there are such."""
+    stride_px = ready.tiling.stride_px
+    odd = _odd(scenes, stride_px)
+    if not odd or not ready.plan.exact or fills_up(ready.model):
+        return ready
+    num_as_it_is = sum(not ready.tiling_of(scene).pads for scene in odd)
+    which = "" if num_as_it_is in (0, len(odd)) else f" ({num_as_it_is} of {len(odd)} such scenes)"
+    text = f"sides that are no multiple of {stride_px} px: "
+    if num_as_it_is:
+        text += f"windows end where the scene ends, exact is model(scene){which}"
+    else:
+        text += "filled up with zeros, exact is the model's answer to that"
+    return replace(ready, plan=replace(ready.plan, why=(*ready.plan.why, text)))
 
 
 def stream_settings(plan: Plan, device: torch.device, bf16: bool) -> Settings:
@@ -109,8 +166,26 @@ def stream_settings(plan: Plan, device: torch.device, bf16: bool) -> Settings:
     return Settings(batch=plan.batch, device=device, bf16=bf16, num_threads=num_cores())
 
 
-def wants_bf16(precision: str, device: torch.device) -> bool:
-    """Turn the job's precision into whether to compute in bf16: of itself only where the GPU has units for it."""
+def wants_bf16(precision: str, device: torch.device, dtype: torch.dtype = torch.float32) -> bool:
+    """Turn a job's precision into whether to compute in bf16: of itself only where the GPU has units for it.
+
+    This is the one rule of the library and of the commands. Only what is float32 is lowered, and "fp32" lowers nothing:
+    a module whose weights are of another type computes in that.
+    """
+    if precision not in _PRECISIONS:
+        need = f"one of {', '.join(_PRECISIONS)}"
+        raise ModelError(
+            explain("unknown precision", repr(precision), need, "leave it out to have it chosen")
+        )
+    if dtype != torch.float32:
+        if precision == "bf16" and dtype != torch.bfloat16:
+            found, need = (
+                f"weights of {str(dtype).removeprefix('torch.')}",
+                "weights of float32 to be lowered",
+            )
+            remedy = "leave precision out, or cast the module"
+            raise ModelError(explain("bf16 does not fit the module", found, need, remedy))
+        return False
     if precision != "auto":
         return precision == "bf16"
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)

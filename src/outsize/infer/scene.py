@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from outsize.errors import DataError, OutputError, explain
+from outsize.errors import DataError, explain
 from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, TileResult, Waits, stream_tiles
 from outsize.plan.plan import Tiling
@@ -31,8 +31,8 @@ from outsize.raster.read import SceneInfo, SceneReader
 from outsize.raster.style import write_style
 from outsize.raster.vectors import write_polygons
 from outsize.raster.write import Layer, TileStore
-from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, Wanted, decode
-from outsize.tiles.grid import cover, redundancy
+from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted, decode
+from outsize.tiles.grid import redundancy
 from outsize.tiles.window import Tile
 from outsize.train.checkpoint import Card
 
@@ -51,6 +51,7 @@ class Products:
     simplify_m: float = 0.0
     overviews: Literal["mode", "nearest"] = "mode"
     inside: AreaOfInterest | None = None  # nothing is predicted outside of it
+    threshold: float = THRESHOLD  # of a network of one logit
 
     @property
     def style_path(self) -> Path:
@@ -103,7 +104,7 @@ def predict_scene(
     reporter: Reporter,
 ) -> dict[str, Any]:
     """Predict one scene and return what was done, for predict.json; an interrupted one is taken up again."""
-    tiles = cover(info.height, info.width, tiling.core_px, tiling.halo)
+    tiles = tiling.cover(info.height, info.width)
     wanted = _wanted(card, products)
     start_s = time.perf_counter()
     store = TileStore.open(
@@ -111,7 +112,7 @@ def predict_scene(
         info,
         _layers(wanted),
         len(tiles),
-        key=_key(info, tiling, wanted, f"{weights_id} bf16={settings.bf16}", products.inside),
+        key=_key(info, tiling, wanted, f"{weights_id} {settings.precision}", products.inside),
         block_px=_block_px(tiling.core_px),
     )
     try:
@@ -130,8 +131,9 @@ def predict_scene(
         reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
         with _staged(products) as staged:
             summary = _finish(store, info, card, staged, reporter)
-    except (DataError, OutputError):
-        # the scene is bad, or the disk full: leave no half of a result, and no gigabytes out of sight
+    except Exception:
+        # the scene is bad, the disk full, or the model fails: leave no half of a result, and no gigabytes out of sight;
+        # what interrupts is no Exception, and leaves the cores to go on from
         store.discard()
         raise
     store.discard()
@@ -156,6 +158,7 @@ def _wanted(card: Card, products: Products) -> Wanted:
         tuple(each.value for each in card.classes),
         confidence=products.confidence or products.polygons is not None,
         probabilities=products.probabilities,
+        threshold=products.threshold,
     )
 
 

@@ -16,14 +16,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from outsize.errors import ModelError, OutsizeError, explain, first_line
+from outsize.measure.tensors import format_shapes, shapes_of
+from outsize.measure.where import layer_of
 from outsize.raster.read import SceneReader
+from outsize.strategies.recover import ran_out
 from outsize.tiles.window import Tile, Window
 
 Decode = Callable[[Tensor, Tensor], Mapping[str, Tensor]]  # logits, valid -> named uint8 tensors
@@ -42,6 +45,14 @@ class Settings:
     device: torch.device
     bf16: bool = False
     num_threads: int = 2
+    dtype: torch.dtype = torch.float32  # of the model's weights, and so of its input
+    channels_last: bool = True  # False: the model runs only where a batch lies plane after plane
+
+    @property
+    def precision(self) -> str:
+        """What is computed in, in the words of a job where it has one for it."""
+        names = {torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16"}
+        return "bf16" if self.bf16 else names.get(self.dtype, str(self.dtype).removeprefix("torch."))
 
 
 @dataclass
@@ -70,11 +81,12 @@ def stream_tiles(
     settings: Settings,
     waits: Waits | None = None,
 ) -> Iterator[TileResult]:
-    """Yield the decoded core of every tile, in order."""
+    """Yield the decoded core of every tile; in order, but that windows of another shape wait for their like."""
     waits = waits or Waits()
-    batches = deque(tiles[start : start + settings.batch] for start in range(0, len(tiles), settings.batch))
+    batches = _batches(tiles, settings.batch)
     num_slots = min(_SLOTS[settings.device.type], len(batches))
-    free = [_Slot(reader, tiles[0].read, settings) for _ in range(num_slots)]
+    largest_px = max((tile.read.num_px for tile in tiles), default=0)
+    free = [_Slot(reader, largest_px, settings) for _ in range(num_slots)]
     filling: deque[tuple[_Slot, Sequence[Tile], list[Future[None]]]] = deque()
     running: deque[tuple[_Slot, Sequence[Tile]]] = deque()
     run = _Runner(model, prepare, decode, settings)
@@ -91,7 +103,7 @@ def stream_tiles(
                     for read in reads:
                         read.result()
                     filled_s = time.perf_counter()
-                    run(slot, len(batch))
+                    run(slot)
                     waits.reads_s += filled_s - start_s
                     waits.device_s += time.perf_counter() - filled_s
                     running.append((slot, batch))
@@ -108,24 +120,51 @@ def stream_tiles(
                     read.cancel()
 
 
+def _batches(tiles: Sequence[Tile], size: int) -> deque[Sequence[Tile]]:
+    """Put tiles together whose windows have one shape: those that end with the scene may be shorter than the others."""
+    batches: deque[Sequence[Tile]] = deque()
+    begun: dict[tuple[int, int], list[Tile]] = {}
+    for tile in tiles:
+        shape = tile.read.height, tile.read.width
+        begun.setdefault(shape, []).append(tile)
+        if len(begun[shape]) == size:
+            batches.append(begun.pop(shape))
+    batches.extend(begun.values())
+    return batches
+
+
 class _Slot:
     """Room for one batch of windows on the host, on the device, and for what comes back."""
 
-    def __init__(self, reader: SceneReader, window: Window, settings: Settings) -> None:
+    def __init__(self, reader: SceneReader, window_px: int, settings: Settings) -> None:
         on_gpu = settings.device.type == "cuda"
-        shape = (settings.batch, reader.info.num_bands, window.height, window.width)
-        dtype = getattr(torch, reader.info.dtype)
-        self.images = torch.empty(shape, dtype=dtype, pin_memory=on_gpu)
-        self.valid = torch.empty((shape[0], *shape[2:]), dtype=torch.bool, pin_memory=on_gpu)
-        self.device_images = torch.empty_like(self.images, device=settings.device) if on_gpu else self.images
-        self.device_valid = torch.empty_like(self.valid, device=settings.device) if on_gpu else self.valid
+        self.num_bands = reader.info.num_bands
+        num_px, dtype = settings.batch * window_px, getattr(torch, reader.info.dtype)
+        self._images = torch.empty(num_px * self.num_bands, dtype=dtype, pin_memory=on_gpu)
+        self._valid = torch.empty(num_px, dtype=torch.bool, pin_memory=on_gpu)
+        self._device_images = (
+            torch.empty_like(self._images, device=settings.device) if on_gpu else self._images
+        )
+        self._device_valid = torch.empty_like(self._valid, device=settings.device) if on_gpu else self._valid
         self.layers: dict[str, Tensor] = {}
         self.finished: torch.cuda.Event | None = None
+
+    def shaped(self, num: int, window: Window) -> None:
+        """Lay the room out for so many windows of one shape."""
+        shape, num_px = (num, window.height, window.width), num * window.num_px
+        images = (num, self.num_bands, *shape[1:])
+        self.images, self.device_images = (
+            each[: num_px * self.num_bands].view(images) for each in (self._images, self._device_images)
+        )
+        self.valid, self.device_valid = (
+            each[:num_px].view(shape) for each in (self._valid, self._device_valid)
+        )
 
     def fill(
         self, pool: ThreadPoolExecutor, reader: SceneReader, tiles: Sequence[Tile]
     ) -> list[Future[None]]:
         """Have the pool read the tiles' windows, in strips."""
+        self.shaped(len(tiles), tiles[0].read)
         images, valid = self.images.numpy(), self.valid.numpy()
         futures = []
         for number, tile in enumerate(tiles):
@@ -164,18 +203,18 @@ class _Runner:
             self._copies.wait_stream(torch.cuda.current_stream(settings.device))
 
     @torch.inference_mode()
-    def __call__(self, slot: _Slot, num_tiles: int) -> None:
-        """Compute the first `num_tiles` windows of a slot into its layers."""
+    def __call__(self, slot: _Slot) -> None:
+        """Compute the windows of a slot into its layers."""
         if self._copies is None:
-            slot.layers = dict(self._compute(slot.images[:num_tiles], slot.valid[:num_tiles]))
+            slot.layers = dict(self._compute(slot.images, slot.valid))
             return
         compute = torch.cuda.current_stream(self._settings.device)
         # The slot's earlier batch has finished (its results were taken), so its buffers may be overwritten.
         with torch.cuda.stream(self._copies):
-            slot.device_images[:num_tiles].copy_(slot.images[:num_tiles], non_blocking=True)
-            slot.device_valid[:num_tiles].copy_(slot.valid[:num_tiles], non_blocking=True)
+            slot.device_images.copy_(slot.images, non_blocking=True)
+            slot.device_valid.copy_(slot.valid, non_blocking=True)
         compute.wait_stream(self._copies)
-        layers = self._compute(slot.device_images[:num_tiles], slot.device_valid[:num_tiles])
+        layers = self._compute(slot.device_images, slot.device_valid)
         slot.layers = {
             # page-locked memory that a writer has let go of is used again, by torch's allocator
             name: torch.empty(layer.shape, dtype=layer.dtype, pin_memory=True).copy_(layer, non_blocking=True)
@@ -184,7 +223,28 @@ class _Runner:
         slot.finished = compute.record_event()
 
     def _compute(self, images: Tensor, valid: Tensor) -> Mapping[str, Tensor]:
-        inputs = self._prepare(images, valid).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self._settings.bf16):
-            logits: Any = self._model(inputs)
-        return self._decode(logits, valid)
+        return self._decode(answer(self._model, self._prepare(images, valid), self._settings), valid)
+
+
+def answer(model: nn.Module, inputs: Tensor, settings: Settings) -> Tensor:
+    """Run a model on normalised windows, in its own type and layout; what it raises is told in one line."""
+    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+    inputs = inputs.to(settings.dtype).contiguous(memory_format=layout)
+    try:
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=settings.bf16):
+            logits: Tensor = model(inputs)
+    except OutsizeError:
+        raise
+    except Exception as error:  # a model may raise anything
+        if isinstance(error, RuntimeError) and ran_out(error):
+            raise
+        layer = layer_of(error, model)
+        raise ModelError(
+            explain(
+                f"{type(model).__name__} fails on a batch of {format_shapes(shapes_of(inputs))}",
+                first_line(error) + (f" in layer {layer}" if layer else ""),
+                "a model that runs on batches of windows",
+                "mend its forward, or give windows of another size by limits.tile_px",
+            )
+        ) from error
+    return logits

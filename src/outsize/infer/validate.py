@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,6 @@ from outsize.models import input_maps
 from outsize.plan.plan import Tiling
 from outsize.raster.read import SceneReader
 from outsize.tasks.segment import Wanted, decode
-from outsize.tiles.grid import cover
 
 
 def count_scenes(
@@ -38,9 +38,12 @@ def count_scenes(
     total = np.zeros((num_classes, num_classes), np.int64)
     wanted = Wanted(class_values=tuple(range(num_classes)))
     for scene in scenes:
+        size = scene.image.height, scene.image.width
+        # as in prediction for scenes of one window; for others, nothing is tried in the middle of a training
+        ends = tiling.is_one(*size)
         tiles = [
             tile
-            for tile in cover(scene.image.height, scene.image.width, tiling.core_px, tiling.halo)
+            for tile in replace(tiling, pads=not ends).cover(*size)
             if any(area.intersect(tile.core).num_px for area in areas_of(scene))
         ]
         prepare = make_prepare(bands, scene.image, statistics, input_maps(model))

@@ -27,6 +27,12 @@ class PredictSection(Section):
 
     confidence: bool = Field(True, description="write the largest probability as a raster")
     probabilities: bool = Field(False, description="write one band of probability per class")
+    threshold: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="of one logit (model.logits = 1): the probability above which a pixel is of class 2; default: 0.5",
+    )
     polygons: Literal["auto", "gpkg", "geojson", "none"] = Field(
         "auto", description="auto: gpkg for scenes with a place on the map, none for pictures"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from outsize.data.edges import reach_px
 from outsize.measure.step import trace_step
+from outsize.measure.tensors import own_dtype
 from outsize.measure.trace import example_shape, trace
 from outsize.models import input_maps, num_inputs
 from outsize.plan.cost import StepCost
@@ -24,6 +26,12 @@ def halo_of(model: nn.Module, num_bands: int) -> Halo:
     return halo.widened(reach_px(input_maps(model)))
 
 
+def _window(model: nn.Module, in_channels: int, side_px: int, channels_last: bool) -> Any:
+    """Return a window as shapes go into a step: its shape alone lies channels last there."""
+    shape = (1, in_channels, side_px, side_px)
+    return shape if channels_last else torch.empty(shape, dtype=own_dtype(model), device="meta")
+
+
 def gather_facts(
     model: nn.Module,
     num_bands: int,
@@ -33,6 +41,7 @@ def gather_facts(
     rates: Rates | None = None,
     op_s: OpSeconds | None = None,
     halo: Halo | None = None,
+    channels_last: bool = True,
 ) -> Facts:
     """Count the memory and the time of windows on the machine, and derive the halo of the model unless it is given."""
     halo = halo or halo_of(model, num_bands)
@@ -40,7 +49,9 @@ def gather_facts(
     kind: Literal["cpu", "cuda"] = "cpu" if machine.device == "cpu" else "cuda"
     sides_px = [-(-side_px // halo.stride_px) * halo.stride_px for side_px in _SIDES_PX]
     small, large = (
-        trace_step(model, (1, in_channels, side_px, side_px), loss=None, bf16=bf16, device=kind)
+        trace_step(
+            model, _window(model, in_channels, side_px, channels_last), loss=None, bf16=bf16, device=kind
+        )
         for side_px in sides_px
     )
     weights_bytes = sum(each.size_bytes for each in large.storages if each.role == "weight" and each.born < 0)

@@ -14,10 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from outsize.errors import OutsizeError, TraceError, explain
+from outsize.errors import OutsizeError, TraceError, explain, first_line
 from outsize.measure.ghost import AnyNumber, as_on_cuda, ghost_of
 from outsize.measure.record import record, state_of
-from outsize.measure.tensors import format_shapes, shapes_of, tensors_in
+from outsize.measure.tensors import format_shapes, own_dtype, shapes_of, tensors_in
+from outsize.measure.where import layer_of
 from outsize.plan.step import StepFacts, allocated_bytes
 
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -49,7 +50,7 @@ def trace_step(
     what is done outside of the model is named as if a module of the name `outside` did it.
     A step is one of many: the optimizer's state is there already, gradients are not.
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode, ghost = FakeTensorMode(allow_non_fake_inputs=True), model
     try:
         ghost = ghost_of(model, mode).train(loss is not None)
         with as_on_cuda() if device == "cuda" else nullcontext(), mode:
@@ -77,7 +78,7 @@ def trace_step(
     except Exception as error:  # a model may raise anything; timm and torch assert shapes, say
         if _is_our_mistake(error):
             raise
-        raise TraceError(_why(model, batch, error)) from error
+        raise TraceError(why_not_followed(ghost, batch, error)) from error
 
 
 def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
@@ -92,9 +93,8 @@ def state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
 def _batch(model: nn.Module, like: Any) -> Any:
     if not _is_shape(like):
         return tree_map_only(Tensor, partial(_twin, {}), like)
-    own = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
     layout = torch.channels_last if len(like) == 4 else torch.contiguous_format
-    return torch.empty(like, dtype=own, memory_format=layout)
+    return torch.empty(like, dtype=own_dtype(model), memory_format=layout)
 
 
 def _is_shape(like: Any) -> bool:
@@ -151,12 +151,14 @@ def _is_our_mistake(error: Exception) -> bool:
     return isinstance(error, AssertionError) and name.startswith("outsize.")
 
 
-def _why(model: nn.Module, batch: Any, error: Exception) -> str:
+def why_not_followed(model: nn.Module, batch: Any, error: Exception) -> str:
+    """Say what a model raised for a batch of shapes, and in which of its layers."""
+    layer = layer_of(error, model)
     sizes = format_shapes((batch,) if _is_shape(batch) else shapes_of(batch))
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    where = f" in layer {layer}" if layer else ""
     return explain(
         f"a step of {type(model).__name__} cannot be followed for a batch of {sizes}",
-        f"{type(error).__name__}: {lines[0] if lines else 'no message'}",
+        f"{first_line(error)}{where}",
         "a model that runs on shapes alone",
         "take data-dependent branches, .item() and .numpy() out of forward, or record a real step",
     )

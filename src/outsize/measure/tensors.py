@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from outsize.errors import listed
@@ -17,6 +19,12 @@ Shapes = tuple[tuple[int, ...], ...]
 def tensors_in(values: Any) -> list[Tensor]:
     """List all tensors in tuples, lists and dicts of anything."""
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def own_dtype(model: nn.Module) -> torch.dtype:
+    """Return the type that a model computes in: that of its first weight, or else buffer, that is no whole number."""
+    own = chain(model.parameters(), model.buffers())
+    return next((each.dtype for each in own if each.is_floating_point()), torch.float32)
 
 
 def without_history(tensor: Tensor) -> Tensor:

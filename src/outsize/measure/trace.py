@@ -17,6 +17,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from outsize.errors import TraceError, explain
 from outsize.graph import INPUT, PARAMETER, ModelGraph, Op, Setting
 from outsize.measure.opnames import canonical
+from outsize.measure.tensors import own_dtype
 
 # A picture to trace with: a multiple of every stride up to 256, so that nothing is padded and cropped,
 # and not square, so that a size fixed inside the model does not pass for a multiple of the picture's.
@@ -58,7 +59,7 @@ def _example_tensors(
     if all(isinstance(each, Tensor) for each in example):
         return tuple(example)  # type: ignore[arg-type]
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    return (torch.zeros(tuple(example), dtype=like.dtype, device=like.device),)  # type: ignore[arg-type]
+    return (torch.zeros(tuple(example), dtype=own_dtype(model), device=like.device),)  # type: ignore[arg-type]
 
 
 @contextmanager

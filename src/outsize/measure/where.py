@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
@@ -59,6 +60,14 @@ class Where:
     def _leave(self, module: nn.Module, _: Any, __: Any) -> None:
         if self._stack and id(module) in self._paths:
             self._stack.pop()
+
+
+def layer_of(error: BaseException, model: nn.Module) -> str:
+    """Return the path of the innermost module that was running when an error came up; "": the model itself, or none."""
+    paths, found = {id(module): path for path, module in model.named_modules()}, ""
+    for frame, _ in walk_tb(error.__traceback__):
+        found = paths.get(id(frame.f_locals.get("self")), found)
+    return found
 
 
 def is_parameter(tensor: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from torch import nn
@@ -46,7 +46,11 @@ def build_model(
 def build_with_notes(
     name: str, *, num_classes: int, in_channels: int, bands: Sequence[str] = (), **options: object
 ) -> tuple[nn.Module, tuple[str, ...]]:
-    """Build the named network, and say in a line each where its weights come from and what did not fit."""
+    """Build the named network, and say in a line each where its weights come from and what did not fit.
+
+    `logits` = 1, of two classes, gives it one output: the sigmoid of that is the probability of the second class.
+    """
+    num_classes = _num_logits(num_classes, options.pop("logits", None))
     if name.startswith(PREFIX):
         return build_smp(name, num_classes=num_classes, in_channels=in_channels, bands=bands, **options)
     builder = MODELS.get(name)
@@ -63,6 +67,23 @@ def build_with_notes(
         return model, ()
     wider = partial(build, num_classes=num_classes + 1, in_channels=in_channels + 1)
     return model, start_maskrcnn(model, weights, bands, wider)
+
+
+def _num_logits(num_classes: int, logits: object) -> int:
+    if logits is None:
+        return num_classes
+    if logits != 1 or num_classes != 2:
+        found, need = (
+            f"logits = {logits!r} and {num_classes} classes",
+            "1 logit for 2 classes, or one for each",
+        )
+        raise ModelError(explain("logits do not fit the classes", found, need, "leave model.logits out"))
+    return 1
+
+
+def logits_of(classes: Sequence[str], options: Mapping[str, object]) -> tuple[str, ...]:
+    """Name the classes that a network built with these options has a logit for: one logit is the second class's."""
+    return tuple(classes[1:] if options.get("logits") == 1 else classes)
 
 
 def input_maps(model: nn.Module) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ class ERFNet(nn.Module):
     """
 
     outputs = {ENCODER: _STRIDE, WHOLE: 1}  # noqa: RUF012
+    fills_up = True  # with zeros to its stride, and crops its logits
 
     def __init__(
         self,

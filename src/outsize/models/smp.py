@@ -51,6 +51,7 @@ class AnySize(nn.Module):
     """
 
     stride: int
+    fills_up = True
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits of the same height and width as `images`."""

@@ -33,6 +33,8 @@ class UNet(nn.Module):
     Every 3x3 convolution keeps the size, so the logits lie exactly over the input pixels.
     """
 
+    fills_up = True  # with zeros to its stride, and crops its logits
+
     def __init__(
         self,
         *,

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from outsize.plan.step import Key
+from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Reach
+from outsize.tiles.window import Tile
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,17 @@ class Tiling:
     halo_before_px: tuple[int, int]  # rows, columns; multiples of the stride
     halo_after_px: tuple[int, int]
     stride_px: int
+    pads: bool = (
+        True  # zeros past bottom and right fill a scene up to the stride; False: windows end with the scene
+    )
+
+    def cover(self, height: int, width: int) -> tuple[Tile, ...]:
+        """Cut a scene into tiles."""
+        return cover(height, width, self.core_px, self.halo, pads=self.pads)
+
+    def is_one(self, height: int, width: int) -> bool:
+        """Whether a scene is one window."""
+        return self.core_px >= max(height, width)
 
     @classmethod
     def of(cls, core_px: int, halo: Halo) -> Tiling:

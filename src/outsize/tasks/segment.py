@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -137,7 +138,7 @@ def _sums(
     losses: Callable[[int], Mapping[str, Loss]],
 ) -> dict[str, Tensor]:
     """Add up each loss of what a model has answered; `losses` are those of a stride by which labels are reduced."""
-    logits, stride = answer[0], 1
+    logits, stride = _of_two(answer[0]), 1
     shapes = (*answer[1:], maps[EDGES]) if len(answer) > 1 else ()
     if logits.shape[-2:] != labels.shape[-2:]:
         stride = label_stride(model)
@@ -147,6 +148,11 @@ def _sums(
         _term(name, stride): loss.sum(logits, labels, *(shapes if loss.edges else ()))
         for name, loss in losses(stride).items()
     }
+
+
+def _of_two(logits: Tensor) -> Tensor:
+    """Put a logit of zeros before an only one: the softmax of both is 1 - sigmoid and sigmoid, for every loss."""
+    return torch.cat((torch.zeros_like(logits), logits), dim=1) if logits.shape[1] == 1 else logits
 
 
 def _term(name: str, stride: int) -> str:
@@ -164,6 +170,9 @@ def _check_finds_edges(model: nn.Module) -> None:
         )
 
 
+THRESHOLD = 0.5  # of a network of one logit: a pixel is of the second class where its probability is larger
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a prediction is to hold besides the class of each pixel."""
@@ -171,19 +180,45 @@ class Wanted:
     class_values: tuple[int, ...]  # value written for class 0, 1, ...
     confidence: bool = False
     probabilities: bool = False
+    threshold: float = THRESHOLD  # of one logit
+
+
+def threshold_for(options: Mapping[str, object], asked: float | None) -> float:
+    """Return the threshold of a model, built with these options; refuse one that nothing would be compared with."""
+    if asked is None:
+        return THRESHOLD
+    if options.get("logits") != 1:
+        need, remedy = "a network of one logit", "leave it out: the class of the largest logit is taken"
+        raise ModelError(
+            explain(f"threshold {asked} does not fit the model", "a logit per class", need, remedy)
+        )
+    if not 0 < asked < 1:
+        need, remedy = "a probability between 0 and 1", "leave it out for 0.5"
+        raise ModelError(explain("threshold is no probability", asked, need, remedy))
+    return asked
 
 
 def decode(logits: Tensor, valid: Tensor, wanted: Wanted) -> dict[str, Tensor]:
-    """Turn logits (sample, class, row, column) into bytes to be written; NODATA where pixels are not valid."""
-    if not wanted.confidence and not wanted.probabilities:
-        # the order of logits is that of probabilities: no softmax for the class alone
-        return {"classes": _masked(_values(logits.argmax(1), wanted.class_values), valid)}
-    shares = logits.float().softmax(1)
-    largest, winner = shares.max(1)
+    """Turn logits (sample, class, row, column) into bytes to be written; NODATA where pixels are not valid.
+
+    One logit is that of the second of two classes: its sigmoid is the probability, and a threshold decides.
+    """
+    has_shares = wanted.confidence or wanted.probabilities
+    # the order of logits is that of probabilities: no softmax for the class alone
+    shares = _of_two(logits.float()).softmax(1) if has_shares else None
+    winning = None
+    if logits.shape[1] == 1:
+        winner = (logits[:, 0] > math.log(wanted.threshold / (1 - wanted.threshold))).long()
+    elif shares is None:
+        winner = logits.argmax(1)
+    else:
+        winning, winner = shares.max(1)
     outputs = {"classes": _masked(_values(winner, wanted.class_values), valid)}
-    if wanted.confidence:
-        outputs["confidence"] = _masked((largest * CONFIDENCE_SCALE).round().to(torch.uint8), valid)
-    if wanted.probabilities:
+    if wanted.confidence and shares is not None:
+        if winning is None:
+            winning = shares.gather(1, winner[:, None])[:, 0]
+        outputs["confidence"] = _masked((winning * CONFIDENCE_SCALE).round().to(torch.uint8), valid)
+    if wanted.probabilities and shares is not None:
         scaled = (shares * CONFIDENCE_SCALE).round().to(torch.uint8)
         outputs["probabilities"] = _masked(scaled, valid[:, None])
     return outputs

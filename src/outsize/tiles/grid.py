@@ -10,7 +10,13 @@ from outsize.tiles.window import Tile, Window
 
 
 def cover(
-    height: int, width: int, core_px: int, halo: Halo | tuple[int, int], *, stride_px: int | None = None
+    height: int,
+    width: int,
+    core_px: int,
+    halo: Halo | tuple[int, int],
+    *,
+    stride_px: int | None = None,
+    pads: bool = True,
 ) -> tuple[Tile, ...]:
     """Cut a scene into tiles, row by row; a pair in place of a halo is (before, after) for both axes.
 
@@ -24,6 +30,8 @@ def cover(
     Every window is core + halo long, or the padded scene where that is shorter. One that would leave
     the scene is moved inward instead: more surroundings than needed do no harm, one shape lets windows
     share a batch, and starts stay multiples of the stride, without which pooling falls out of phase.
+
+    Without `pads` there is no p: such a window ends where the scene ends, and is shorter by up to a stride.
     """
     rows, cols = (halo.rows, halo.cols) if isinstance(halo, Halo) else (Reach(*halo), Reach(*halo))
     if stride_px is None:
@@ -36,8 +44,8 @@ def cover(
         raise PlanError(
             explain("scene has no pixels", found, "at least one row and column", "check the scene")
         )
-    row_spans = _spans(height, core_px, rows, stride_px)
-    col_spans = _spans(width, core_px, cols, stride_px)
+    row_spans = _spans(height, core_px, rows, stride_px, pads)
+    col_spans = _spans(width, core_px, cols, stride_px, pads)
     tiles: list[Tile] = []
     for row, num_rows, read_row, num_read_rows in row_spans:
         for col, num_cols, read_col, num_read_cols in col_spans:
@@ -52,17 +60,17 @@ def redundancy(tiles: Iterable[Tile], height: int, width: int) -> float:
     return sum(tile.read.num_px for tile in tiles) / (height * width)
 
 
-def _spans(length: int, core_px: int, reach: Reach, stride_px: int) -> list[tuple[int, int, int, int]]:
+def _spans(
+    length: int, core_px: int, reach: Reach, stride_px: int, pads: bool
+) -> list[tuple[int, int, int, int]]:
     """Return (core start, core length, read start, read length) of each tile along one axis."""
     reach = reach.aligned(stride_px)
-    padded = length + -length % stride_px
-    read_length = min(reach.before_px + core_px + reach.after_px, padded)
-    return [
-        (
-            start,
-            min(core_px, length - start),
-            max(0, min(start - reach.before_px, padded - read_length)),
-            read_length,
-        )
-        for start in range(0, length, core_px)
-    ]
+    end = length + -length % stride_px if pads else length
+    read_length = min(reach.before_px + core_px + reach.after_px, end)
+    last = end - read_length
+    last += -last % stride_px  # a start is a multiple of the stride, also where the end is none
+    spans = []
+    for start in range(0, length, core_px):
+        read_start = max(0, min(start - reach.before_px, last))
+        spans.append((start, min(core_px, length - start), read_start, min(read_length, end - read_start)))
+    return spans

@@ -175,7 +175,7 @@ def _card_from(tree: dict[str, Any], path: Path) -> Card:
     return Card(**{**tree, **known})
 
 
-def to_device(model: nn.Module, device: torch.device) -> nn.Module:
+def to_device(model: nn.Module, device: torch.device, *, channels_last: bool = True) -> nn.Module:
     """Move a model to where it runs; channels last is the faster layout on GPUs and CPUs alike."""
     # in this order: what is laid out anew on a GPU leaves gaps between weights there, for good
-    return model.to(memory_format=torch.channels_last).to(device)
+    return (model.to(memory_format=torch.channels_last) if channels_last else model).to(device)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
 from outsize.job import ClassSpec
-from outsize.models import build_model
+from outsize.models import build_model, logits_of
 from outsize.models.weights import Fitted, Remake, fit_weights
 from outsize.models.widen import find_ends, match_bands, take
 from outsize.train.checkpoint import Card, load_checkpoint
@@ -65,10 +65,12 @@ def start_from(
     class_matches = tuple(
         known_classes.index(each) if each in known_classes else None for each in wanted_classes
     )
-    plain = {key: value for key, value in options.items() if key != "weights"}
+    plain = {key: value for key, value in options.items() if key not in ("weights", "logits")}
+    known_logits, logits = logits_of(known_classes, card.options), logits_of(wanted_classes, options)
+    logit_matches = tuple(known_logits.index(each) if each in known_logits else None for each in logits)
 
     def wider() -> nn.Module:
-        return build_model(name, num_classes=len(classes) + 1, in_channels=len(bands) + 1, **plain)
+        return build_model(name, num_classes=len(logits) + 1, in_channels=len(bands) + 1, **plain)
 
     def kernels(given: Tensor, own: Tensor) -> Tensor | None:
         fits = given.shape[1] == len(card.bands) and given.shape[0] == own.shape[0]
@@ -78,9 +80,9 @@ def start_from(
     def rows(given: Tensor, own: Tensor) -> Tensor | None:
         # a head may have rows for what is no class, before the others, and several for each
         before = int(getattr(model, "num_background", 0))
-        each = given.shape[0] // (len(known_classes) + before)
-        matches = _rows(class_matches, before, each)
-        fits = given.shape[0] == each * (len(known_classes) + before) and given.shape[1:] == own.shape[1:]
+        each = given.shape[0] // (len(known_logits) + before)
+        matches = _rows(logit_matches, before, each)
+        fits = given.shape[0] == each * (len(known_logits) + before) and given.shape[1:] == own.shape[1:]
         return take(given, matches, axis=0, like=own) if fits and len(matches) == len(own) else None
 
     ends = find_ends(model, wider)
