@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outsize.commands.within import within
     from outsize.infer.api import predict
+    from outsize.infer.verify import verify
     from outsize.models import build_model
 
-__all__ = ["__version__", "build_model", "predict", "within"]
+__all__ = ["__version__", "build_model", "predict", "verify", "within"]
 __version__ = "0.1.0"
 
 # Loaded on first use, so that `import outsize` (and `outsize --help`) does not wait for torch.
 _HOMES = {
     "predict": "outsize.infer.api",
+    "verify": "outsize.infer.verify",
     "build_model": "outsize.models",
     "within": "outsize.commands.within",
 }

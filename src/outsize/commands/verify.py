@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from outsize.train.claims import Ground
     from outsize.train.proofs import StepProof, SwapProof
 
-TOLERANCES = {"float32": 1e-5, "float64": 1e-11}  # of the largest logit
-
 
 def verify(
     run_path: Path, *, overrides: Sequence[str], device_name: str, reporter: Reporter
@@ -50,8 +48,7 @@ def verify(
     elif ready.takes_whole:
         reporter.say("verify", "tiled = whole: not compared, pictures of this size are not cut")
     else:
-        failures += _compare(ready, info, result, reporter)
-        failures += _probe(ready, result, reporter) if ready.plan.exact else []
+        failures += _tiles(ready, info, result, reporter)
     failures += _training(train_plan, ready, job.train.loss, result, reporter)
     write_json(run.verify, result)
     if failures:
@@ -61,48 +58,24 @@ def verify(
     return result
 
 
-def _compare(ready: Ready, info: SceneInfo, result: dict[str, Any], reporter: Reporter) -> list[str]:
-    import torch
-
-    from outsize.infer.compare import measure_on_scene
+def _tiles(ready: Ready, info: SceneInfo, result: dict[str, Any], reporter: Reporter) -> list[str]:
+    """Make the proofs that tiles have the answer of the whole, and tell each when it is there."""
+    from outsize.infer.proof import HaloProof, TiledProof, TrialProof, prove_tiles
 
     failures = []
-    for name, tolerance in TOLERANCES.items():
-        difference = measure_on_scene(ready, info, ready.tiling.halo, dtype=getattr(torch, name))
-        passed = difference.relative <= tolerance
-        result["tiled_equals_whole"][name] = {
-            "largest_difference": difference.largest,
-            "largest_logit": difference.largest_logit,
-            "relative": difference.relative,
-            "tolerance": tolerance,
-            "interior_tiles": difference.interior_tiles,
-            "passed": passed,
-        }
-        verdict = f"{difference.relative:.2e} of the largest (tolerance {tolerance:.0e}): {'yes' if passed else 'NO'}"
-        text = f"tiled = whole, {name}: logits differ by at most {difference.largest:.2e}, {verdict}"
-        if not difference.interior_tiles:
-            text += (
-                " (the scene is small: every tile touches its border, only the probe below tests the halo)"
-            )
-        reporter.say("verify", text, **result["tiled_equals_whole"][name])
-        if not passed:
-            failures.append(f"{name} logits differ by {difference.relative:.1e} of the largest")
-    return failures if ready.plan.exact else []
-
-
-def _probe(ready: Ready, result: dict[str, Any], reporter: Reporter) -> list[str]:
-    from outsize.measure.probe import probe_halo
-
-    probe = probe_halo(ready.model, ready.halo, in_channels=len(ready.card.bands))
-    result["halo_probe"] = {"sufficient": probe.sufficient, "tight": probe.tight}
-    rows, cols = ready.halo.rows, ready.halo.cols
-    text = (
-        f"halo: rows {rows.before_px}/{rows.after_px} px, columns {cols.before_px}/{cols.after_px} px; "
-        f"sufficient: {'yes' if probe.sufficient else 'NO'}, tight: {'yes' if probe.tight else 'no'}"
-    )
-    reporter.say("verify", text, **result["halo_probe"])
-    # A halo larger than needed costs time, not truth: only an insufficient one is a failure.
-    return [] if probe.sufficient else ["pixels outside the derived halo reach the core"]
+    for proof in prove_tiles(ready, info):
+        match proof:
+            case TiledProof():
+                told = result["tiled_equals_whole"][proof.dtype] = proof.as_dict()
+            case HaloProof():
+                told = result["halo_probe"] = proof.as_dict()
+            case TrialProof():
+                told = result["trial"] = proof.as_dict()
+            case _:
+                told = {}
+        reporter.say("verify", proof.text(), **told)
+        failures += [proof.failure] if proof.failure else []
+    return failures
 
 
 def _training(

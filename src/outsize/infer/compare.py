@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready
+from outsize.infer.sides import fitted
+from outsize.infer.stream import answer
+from outsize.plan.plan import Tiling
 from outsize.raster.read import SceneInfo, SceneReader
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
@@ -32,13 +36,20 @@ class Difference:
 
 
 @torch.inference_mode()
-def tiled_difference(model: nn.Module, inputs: Tensor, core_px: int, halo: Halo) -> Difference:
-    """Run normalised inputs (1, band, row, column) whole and in tiles, in their own precision, TF32 off."""
+def tiled_difference(
+    model: Callable[[Tensor], Tensor], inputs: Tensor, core_px: int, halo: Halo, *, pads: bool = True
+) -> Difference:
+    """Run normalised inputs (1, band, row, column) whole and in tiles, in their own precision, TF32 off.
+
+    Where windows are filled up with zeros to the stride (`pads`), so is the whole.
+    """
     height, width = inputs.shape[-2:]
+    stride_px = halo.stride_px if pads else 1
+    filled = _padded(inputs, height + -height % stride_px, width + -width % stride_px)
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
-        whole = model(inputs)
+        whole = model(filled)[..., :height, :width]
         largest, interior = 0.0, 0
-        for tile in cover(height, width, core_px, halo):
+        for tile in cover(height, width, core_px, halo, pads=pads):
             rows, cols = tile.read.slices
             window = _padded(inputs[..., rows, cols], tile.read.height, tile.read.width)
             core_rows, core_cols = tile.core.within(tile.read).slices
@@ -81,4 +92,9 @@ def measure_on_scene(
     device = ready.settings.device
     images, valid = (torch.from_numpy(array)[None].to(device) for array in (raster.pixels, raster.valid))
     model = copy.deepcopy(ready.model).to(dtype)
-    return tiled_difference(model, prepare(images, valid).to(dtype), core_px, halo)
+    inputs = prepare(images, valid).to(dtype)
+    settings = replace(ready.settings, dtype=dtype, bf16=False)
+    tiling, size = Tiling.of(core_px, halo), (window.height, window.width)
+    as_it_is = ready.plan.exact and ready.any_size
+    pads = not as_it_is or fitted(tiling, model, inputs.shape[1], size, settings).pads
+    return tiled_difference(lambda each: answer(model, each, settings), inputs, core_px, halo, pads=pads)
