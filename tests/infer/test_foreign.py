@@ -205,6 +205,20 @@ def test_the_layout_of_the_weights_is_put_back(scene: Path, tmp_path: Path) -> N
     assert [each.stride() for each in model.parameters()] == strides
 
 
+class One(Net):
+    """Takes one sample at a time."""
+
+    def forward(self, images: Tensor) -> Any:
+        """Return logits."""
+        return super().forward(images).view(1, 3, *images.shape[-2:])
+
+
+def test_one_sample_at_a_time_is_enough_for_one_window(scene: Path, tmp_path: Path) -> None:
+    outsize.predict(One(3), scene, tmp_path / "map.tif", device="cpu")
+    with torch.no_grad():
+        assert np.array_equal(_map(tmp_path / "map.tif"), Net(3)(_pixels(scene)).argmax(1)[0].numpy())
+
+
 class Fails(nn.Module):
     """Raises in a layer, but not for shapes alone: what it raises depends on numbers."""
 

@@ -61,3 +61,12 @@ def test_a_layout_can_be_in_the_way() -> None:
         answer_on_shapes(ByPlanes(), (2, 2, 8, 8))
     assert len(answer_on_shapes(ByPlanes(), (2, 2, 8, 8), channels_last=False)) == 1
     assert torch.is_grad_enabled()
+
+
+def test_a_compiled_model_is_not_run_as_compiled() -> None:
+    def refuse(*_: object) -> object:
+        raise AssertionError("compiled")
+
+    model = torch.compile(nn.Conv2d(2, 3, 1), backend=refuse)
+    (found,) = answer_on_shapes(model, (1, 2, 8, 8))
+    assert found.shape == (1, 3, 8, 8)

@@ -72,7 +72,8 @@ def predict(
         ready = load_ready(run.best, bounds, [info], device_name=device, precision=precision)
         if ready.card.task == "instances":
             return _predict_objects(ready, info, Path(target), job.predict.objects)
-        return _predict(ready, info, results, how.get("threshold") or job.predict.threshold)
+        threshold = how.get("threshold")
+        return _predict(ready, info, results, job.predict.threshold if threshold is None else threshold)
     info = describe(scene)
     _refuse_overwriting(info, results)
     with ready_module(model, info, statistics, bounds, how) as ready:

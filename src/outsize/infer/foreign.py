@@ -52,13 +52,8 @@ class Manner:
 
 
 def look_at(model: nn.Module, num_bands: int) -> Manner:
-    """Find out how a module is to be called, on a batch of two; refuse one whose answer holds no map of logits."""
-    shape = (2, *example_shape(num_inputs(model, num_bands))[1:])
-    channels_last = True
-    try:
-        parts = answer_on_shapes(model, shape)
-    except TraceError:  # as of a view over samples and channels, which lie apart in this layout
-        parts, channels_last = answer_on_shapes(model, shape, channels_last=False), False
+    """Find out how a module is to be called; refuse one whose answer holds no map of logits."""
+    shape, channels_last, parts = _answered(model, example_shape(num_inputs(model, num_bands)))
     fits = [number for number, part in enumerate(parts) if _is_map(part, shape)]
     if not fits:
         found = listed([" x ".join(map(str, each.shape)) or "no tensor" for each in parts]) or "nothing"
@@ -74,6 +69,22 @@ def look_at(model: nn.Module, num_bands: int) -> Manner:
         text = f"the model returns several maps: {taken.name} is taken for its logits, not {others}"
         warnings.warn(text, stacklevel=3)
     return Manner(leaf, num_logits, squashed, channels_last, _in_words(parts, taken, squashed))
+
+
+def _answered(model: nn.Module, example: tuple[int, ...]) -> tuple[tuple[int, ...], bool, tuple[Part, ...]]:
+    """Return the first batch that the module answers to, whether it lay channels last, and the answer.
+
+    A view over samples and channels wants each plane by itself, which shows with two samples. One that takes a single
+    sample has no objection to a scene in one window.
+    """
+    failed: TraceError | None = None
+    for shape, channels_last in (((2, *example[1:]), True), ((2, *example[1:]), False), (example, True)):
+        try:
+            return shape, channels_last, answer_on_shapes(model, shape, channels_last=channels_last)
+        except TraceError as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
 
 
 def _is_map(part: Part, shape: Sequence[int]) -> bool:

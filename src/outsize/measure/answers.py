@@ -35,7 +35,8 @@ def answer_on_shapes(
     ghost = model
     try:
         ghost = ghost_of(model, mode).eval()
-        with mode:
+        # compiled code would take the shapes for numbers, and crash
+        with torch.compiler.set_stance("force_eager"), mode:
             for parameter in ghost.parameters():  # or autograd would not note how the answer was made
                 parameter.requires_grad_(parameter.is_floating_point())
             answer = ghost(torch.empty(tuple(shape), dtype=own_dtype(model), memory_format=layout))
