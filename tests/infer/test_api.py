@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import outsize
+from outsize.commands.predict import predict
 from outsize.errors import DataError, JobError, ModelError, OutputError, PlanError, RunError
 from outsize.infer import api
+from outsize.progress import Reporter
 
 
 @pytest.fixture
@@ -103,6 +107,28 @@ def test_a_run(trained_run: Path, scene: Path, tmp_path: Path) -> None:
     with rasterio.open(tmp_path / "map.tif") as file:
         assert set(np.unique(file.read(1))) <= {0, 1, 2, 3, 4, 5, 255}
     assert {path: path.stat().st_mtime_ns for path in trained_run.rglob("*")} == before
+
+
+def test_a_run_is_predicted_in_the_precision_of_its_job_by_library_and_command(
+    trained_run: Path, scene: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    job = run / "job.toml"
+    job.write_text(job.read_text().replace('precision = "auto"', 'precision = "bf16"'))
+    done = outsize.predict(run, scene, tmp_path / "map.tif", device="cpu")
+    (told,) = predict(
+        run, [scene], out=tmp_path / "maps", overrides=(), device_name="cpu", reporter=Reporter("quiet")
+    )
+    assert done["precision"] == told["precision"] == "bf16"
+    (entry,) = json.loads((tmp_path / "maps/predict.json").read_text())["scenes"]
+    assert (entry["precision"], entry["equals"]) == ("bf16", "model(scene)")
+    maps = []
+    for path in (tmp_path / "map.tif", tmp_path / f"maps/{scene.stem}.tif"):
+        with rasterio.open(path) as file:
+            maps.append(file.read(1))
+    assert np.array_equal(*maps)
+    plain = outsize.predict(run, scene, tmp_path / "map.tif", device="cpu", precision="fp32")
+    assert plain["precision"] == "fp32"
 
 
 def test_limits_replace_those_of_the_run(trained_run: Path, scene: Path, tmp_path: Path) -> None:

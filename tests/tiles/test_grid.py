@@ -46,6 +46,35 @@ def test_cover(data: st.DataObject, stride_px: int, rows: Reach, cols: Reach) ->
     assert redundancy(tiles, height, width) >= 1
 
 
+@settings(deadline=None)
+@given(data=st.data(), stride_px=st.sampled_from([1, 2, 3, 8, 16]), rows=reaches, cols=reaches)
+def test_windows_that_end_with_the_scene(
+    data: st.DataObject, stride_px: int, rows: Reach, cols: Reach
+) -> None:
+    core_px = stride_px * data.draw(st.integers(1, 12), label="strides in a core")
+    scene = Window(0, 0, *(data.draw(st.integers(1, 6 * core_px), label=side) for side in ("rows", "cols")))
+    halo = Halo(rows, cols, stride_px)
+    tiles = cover(scene.height, scene.width, core_px, halo, pads=False)
+    padded = cover(scene.height, scene.width, core_px, halo)
+    assert [tile.core for tile in tiles] == [tile.core for tile in padded]
+    assert len({(tile.read.height, tile.read.width) for tile in tiles}) <= 4  # few shapes share batches
+    for tile, other in zip(tiles, padded, strict=True):
+        core, read = tile.core, tile.read
+        assert read.row % stride_px == read.col % stride_px == 0
+        assert read.height % stride_px == 0 or read.row_end == scene.height
+        assert read.width % stride_px == 0 or read.col_end == scene.width
+        assert read.intersect(scene) == read
+        row, col = core.row - rows.before_px, core.col - cols.before_px
+        need = Window(row, col, core.row_end + rows.after_px - row, core.col_end + cols.after_px - col)
+        need = need.intersect(scene)
+        assert need.intersect(read) == need
+        assert (read.height, read.width) <= (
+            other.read.height,
+            other.read.width,
+        )  # memory is planned for these
+        assert read.width <= other.read.width
+
+
 def test_reads_are_core_and_halo_and_move_inward_at_borders() -> None:
     tiles = cover(1000, 1000, 256, Halo(Reach(94, 94), Reach(94, 94), 16))
     assert len(tiles) == 16

@@ -77,6 +77,17 @@ def test_classes_go_by_name_also_where_there_are_as_many(tmp_path: Path) -> None
     assert (init.classes_kept, init.classes_new, init.classes_dropped) == (("c", "a"), ("new",), ("b",))
 
 
+def test_one_logit_is_the_second_class(tmp_path: Path) -> None:
+    two = replace(CARD, classes=_classes("rest", "house"))
+    one = replace(two, options={**OPTIONS, "logits": 1})
+    earlier, model, _, _ = _start(tmp_path, one, one)
+    assert torch.equal(earlier.head.weight, model.head.weight)  # type: ignore[union-attr, arg-type]
+    earlier, model, _, init = _start(tmp_path, two, one)
+    assert torch.equal(earlier.head.weight[1:], model.head.weight)  # type: ignore[index, union-attr, arg-type]
+    assert torch.equal(earlier.head.bias[1:], model.head.bias)  # type: ignore[index, union-attr, arg-type]
+    assert "classes: kept rest, house" in init.lines
+
+
 def test_a_new_band_changes_nothing_at_first(tmp_path: Path) -> None:
     wanted = replace(CARD, bands=("B08", "swir", "green", "red"))  # B08 is near infrared
     earlier, model, _, init = _start(tmp_path, CARD, wanted)

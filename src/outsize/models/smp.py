@@ -221,7 +221,10 @@ def _check_options(name: str, builder: Callable[..., nn.Module], options: Mappin
     known = [each for each in known if each not in _NOT_OPTIONS]
     for option in options:
         if option not in known:
-            remedy = _did_you_mean(option, known) or "remove it"
+            is_number = option == "classes"  # the library's name for it
+            remedy = (
+                "set logits = 1 for two classes" if is_number else _did_you_mean(option, known) or "remove it"
+            )
             needed = "one of " + ", ".join(("weights", *known))
             raise ModelError(explain(f"unknown option of model {name}", repr(option), needed, remedy))
 
