@@ -222,7 +222,7 @@ def test_one_sample_at_a_time_is_enough_for_one_window(scene: Path, tmp_path: Pa
 class Fails(nn.Module):
     """Raises in a layer, but not for shapes alone: what it raises depends on numbers."""
 
-    def __init__(self, error: type[Exception] | None = ValueError) -> None:
+    def __init__(self, error: type[BaseException] | None = ValueError) -> None:
         super().__init__()
         self.body = nn.Sequential(nn.Conv2d(4, 3, 1), Picky())
         self.body[1].error = error
@@ -236,7 +236,7 @@ class Fails(nn.Module):
 class Picky(nn.Module):
     """Passes everything on, but no real picture of more than 40 rows."""
 
-    error: type[Exception] | None = None
+    error: type[BaseException] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what comes in."""
@@ -260,9 +260,9 @@ def test_an_error_in_a_layer_is_one_line_and_leaves_nothing(scene: Path, tmp_pat
     assert [each.name for each in tmp_path.iterdir()] == ["given"]
 
 
-@pytest.mark.parametrize("error", [MemoryError, RuntimeError])
-def test_no_error_leaves_a_hidden_folder(scene: Path, tmp_path: Path, error: type[Exception]) -> None:
-    with pytest.raises((MemoryError, ModelError)):
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError, KeyboardInterrupt])
+def test_no_error_leaves_a_hidden_folder(scene: Path, tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises((MemoryError, ModelError, KeyboardInterrupt)):
         outsize.predict(Fails(error), scene, tmp_path / "map.tif", device="cpu")
     assert [each.name for each in tmp_path.iterdir()] == ["given"]
 

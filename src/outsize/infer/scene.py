@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -103,7 +104,7 @@ def predict_scene(
     weights_id: str,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Predict one scene and return what was done, for predict.json; an interrupted one is taken up again."""
+    """Predict one scene and return what was done; an interrupted one is taken up again, if its weights have an id."""
     tiles = tiling.cover(info.height, info.width)
     wanted = _wanted(card, products)
     start_s = time.perf_counter()
@@ -112,7 +113,7 @@ def predict_scene(
         info,
         _layers(wanted),
         len(tiles),
-        key=_key(info, tiling, wanted, f"{weights_id} {settings.precision}", products.inside),
+        key=_key(info, tiling, wanted, f"{weights_id or uuid.uuid4()} {settings.precision}", products.inside),
         block_px=_block_px(tiling.core_px),
     )
     try:
@@ -131,10 +132,10 @@ def predict_scene(
         reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
         with _staged(products) as staged:
             summary = _finish(store, info, card, staged, reporter)
-    except Exception:
-        # the scene is bad, the disk full, or the model fails: leave no half of a result, and no gigabytes out of sight;
-        # what interrupts is no Exception, and leaves the cores to go on from
-        store.discard()
+    except BaseException as error:
+        # leave no half of a result, and no gigabytes out of sight; but where it is interrupted, what to go on from
+        if isinstance(error, Exception) or not weights_id:
+            store.discard()
         raise
     store.discard()
     return {

@@ -233,7 +233,7 @@ def answer(model: nn.Module, inputs: Tensor, settings: Settings) -> Tensor:
     try:
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=settings.bf16):
             logits: Tensor = model(inputs)
-    except OutsizeError:
+    except (OutsizeError, MemoryError):
         raise
     except Exception as error:  # a model may raise anything
         if isinstance(error, RuntimeError) and ran_out(error):
