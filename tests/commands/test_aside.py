@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 import torch
 
-from outsize.commands.aside import NoAnswer, run_aside
+from outsize.commands.aside import NoAnswer, TookTooLong, run_aside
 
 
 def _doubled(given: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -26,6 +27,18 @@ def test_the_result_of_another_process_comes_back() -> None:
     doubled, process = run_aside(_doubled, torch.arange(3))
     assert doubled.tolist() == [0, 2, 4]
     assert process != os.getpid()
+
+
+def _sleeps(given: float) -> None:
+    time.sleep(given)
+
+
+def test_what_takes_too_long_is_ended() -> None:
+    ticks: list[None] = []
+    now_s = iter(range(0, 100, 10))
+    with pytest.raises(TookTooLong, match=r"no answer from another process in 25\.0 s"):
+        run_aside(_sleeps, 1e6, patience_s=25.0, tick=lambda: ticks.append(None), clock=lambda: next(now_s))
+    assert ticks
 
 
 def test_what_is_wrong_is_told() -> None:

@@ -18,6 +18,7 @@ from outsize.commands.planning import situation_named
 from outsize.commands.recording import paged_as_tried, recorded_where_faster
 from outsize.job import Job, load_job
 from outsize.models import build_model
+from outsize.plan.effort import Budget, Effort
 from outsize.plan.plan import Plan, Recompute, Rejected
 from outsize.progress import Reporter
 from outsize.strategies.pages import NO_MEMORY
@@ -44,7 +45,7 @@ def job(tmp_path: Path) -> Job:
 
 def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded, **changes: Any) -> Plan:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    monkeypatch.setattr(recording, "try_aside", lambda _: found)
+    monkeypatch.setattr(recording, "try_aside", lambda _, **__: found)
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
     plan = replace(TRAIN, **changes)
     made = recorded_where_faster(job, nn.Conv2d(3, 2, 1), 3, plan, PREDICT, where, Reporter("quiet"))
@@ -104,7 +105,7 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     answers, models = [FASTER, cannot_be("why")], [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1)]
-    monkeypatch.setattr(recording, "try_aside", lambda _: answers.pop(0))
+    monkeypatch.setattr(recording, "try_aside", lambda _, **__: answers.pop(0))
 
     def plan(model: nn.Module) -> Plan:
         return recorded_where_faster(job, model, 3, TRAIN, PREDICT, where, Reporter("quiet"))
@@ -130,7 +131,7 @@ def test_what_was_found_is_forgotten_with_the_code_of_any_strategy(
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     num_trials = 0
 
-    def try_it(_: Trial) -> Recorded:
+    def try_it(_: Trial, **__: object) -> Recorded:
         nonlocal num_trials
         num_trials += 1
         return FASTER
@@ -151,7 +152,7 @@ def test_a_step_that_has_room_only_by_pages_is_tried_and_its_time_told(
     found: Recorded, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    monkeypatch.setattr(recording, "try_aside", lambda _: found)
+    monkeypatch.setattr(recording, "try_aside", lambda _, **__: found)
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
     paged = replace(TRAIN, graph=True, paged=True)
     step, quiet = nn.Conv2d(3, 2, 1), Reporter("quiet")
@@ -208,3 +209,33 @@ def test_both_ways_are_run_from_the_same_weights_and_compared(
         found = tried(trial)
         assert found.why_not.startswith(why_not)
         assert found.called_s == (0.0 if why_not else 0.09)
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_a_recording_that_is_not_worth_its_trial_is_not_tried(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, paged: bool
+) -> None:
+    where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
+    waited: list[float] = []
+
+    def try_it(_: Trial, *, patience_s: float, tick: object) -> Recorded:
+        waited.append(patience_s)
+        return FASTER
+
+    monkeypatch.setattr(recording, "try_aside", try_it)
+    model, quiet, plan = nn.Conv2d(3, 2, 1), Reporter("quiet"), replace(TRAIN, paged=paged, graph=paged)
+
+    def reason(effort: Effort) -> str:
+        if paged:
+            found = paged_as_tried(job, model, 3, plan, where, quiet, effort)
+            return found.why if isinstance(found, Rejected) else ""
+        made = recorded_where_faster(job, model, 3, plan, PREDICT, where, quiet, effort)
+        return "" if made.graph else made.rejected[-1].why
+
+    assert reason(Effort(Budget(20.0, lambda: 0.0), 10)).startswith("not tried: 10 steps take 500.0 ms")
+    assert reason(Effort(Budget(1.0, lambda: 0.0), 10**6)).startswith("not tried: to try it takes about")
+    assert waited == []  # nor is it remembered that it cannot be
+    assert reason(Effort(Budget(20.0, lambda: 0.0), 10**6)) == ""
+    assert waited == [20.0]
+    assert reason(Effort(Budget(1.0, lambda: 0.0), 10)) == ""  # what is known costs no time

@@ -18,6 +18,7 @@ from outsize.units import num_px_of
 
 if TYPE_CHECKING:
     from outsize.commands.preparing import Planned
+    from outsize.data.split import Splits
 
 Cuts = tuple[
     str, list[Cut], tuple[int, int], int
@@ -109,17 +110,13 @@ def request_for(job: Job, planned: Planned) -> Request:
 
 
 def _work(job: Job, planned: Planned) -> Work:
-    """Count steps as the training does: windows that cover its part of the scenes once, in whole batches."""
-    from outsize.data.blocks import areas_of
-
+    """Add up what there is to do."""
     section = job.train
+    per_epoch, num_epochs, num_steps = count_steps(job, planned.splits)
     held = {split: sum(scene.image.num_px for scene in scenes) for split, scenes in planned.splits.items()}
-    learnt_px = sum(area.num_px for scene in planned.splits.train for area in areas_of(scene))
-    per_epoch = section.samples_per_epoch or max(1, round(learnt_px / num_px_of(section.tile_px)))
-    num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
     num_classes = len(job.data.classes) if job.predict.probabilities else 0
     return Work(
-        num_steps=num_epochs * max(1, per_epoch // section.batch),
+        num_steps=num_steps,
         num_epochs=num_epochs,
         epoch_samples=per_epoch,
         batch=section.batch,
@@ -131,6 +128,17 @@ def _work(job: Job, planned: Planned) -> Work:
         * num_px_of(section.tile_px)
         * (4 * len(planned.bands) + 2),
     )
+
+
+def count_steps(job: Job, splits: Splits) -> tuple[int, int, int]:
+    """Return samples of an epoch, epochs and steps, as the training counts them: whole batches of windows."""
+    from outsize.data.blocks import areas_of
+
+    section = job.train
+    learnt_px = sum(area.num_px for scene in splits.train for area in areas_of(scene))
+    per_epoch = section.samples_per_epoch or max(1, round(learnt_px / num_px_of(section.tile_px)))
+    num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
+    return per_epoch, num_epochs, num_epochs * max(1, per_epoch // section.batch)
 
 
 def _largest_px(planned: Planned) -> tuple[int, int]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outsize.errors import OutsizeError, first_line
+from outsize.plan.effort import PATIENCE_S
+from outsize.units import format_seconds
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_PATIENCE_S = 180
+_TICK_S = 1.0
 _LOADED = "torch"  # by the server that processes are copied from, so that each need not
 
 _MISTAKES = (AssertionError, AttributeError, ImportError, LookupError, TypeError, ValueError)
@@ -29,8 +32,19 @@ class NoAnswer(Exception):
     """The work was not done; the text says why."""
 
 
-def run_aside(work: Callable[[Given], Result], given: Given) -> Result:
-    """Return work(given); a function of a module, for it is found by its name."""
+class TookTooLong(NoAnswer):
+    """The work was not done in time, and was ended."""
+
+
+def run_aside(
+    work: Callable[[Given], Result],
+    given: Given,
+    *,
+    patience_s: float = PATIENCE_S,
+    tick: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:
+    """Return work(given); a function of a module, for it is found by its name. `tick` is called about every second."""
     try:
         # as bytes: tensors would be sent by shared memory, which is scarce in containers and goes with its process
         sent = pickle.dumps((work, given))
@@ -43,8 +57,11 @@ def run_aside(work: Callable[[Given], Result], given: Given) -> Result:
     process.start()
     there.close()
     try:
-        if not here.poll(_PATIENCE_S):
-            raise NoAnswer(f"no answer from another process in {_PATIENCE_S} s")
+        end_s = clock() + patience_s
+        while not here.poll(max(0.0, min(_TICK_S, end_s - clock()))):
+            if clock() >= end_s:
+                raise TookTooLong(f"no answer from another process in {format_seconds(patience_s)}")
+            tick()
         result, why_not = pickle.loads(here.recv_bytes())  # of our own function
     except EOFError as error:
         raise NoAnswer("another process ended without a word") from error

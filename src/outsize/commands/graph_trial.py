@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from outsize.commands.aside import NoAnswer, run_aside
 from outsize.commands.profiling import RealStep, real_step
 from outsize.job import Job
+from outsize.plan.effort import PATIENCE_S
 from outsize.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -53,10 +54,12 @@ def cannot_be(why: str) -> Recorded:
     return Recorded(0.0, 0.0, 0, why)
 
 
-def try_aside(trial: Trial) -> Recorded:
-    """Try in another process."""
+def try_aside(
+    trial: Trial, *, patience_s: float = PATIENCE_S, tick: Callable[[], object] = lambda: None
+) -> Recorded:
+    """Try in another process, as long as there is patience for it."""
     try:
-        return run_aside(_tried_there, trial)
+        return run_aside(_tried_there, trial, patience_s=patience_s, tick=tick)
     except NoAnswer as error:  # also: no GPU for a second process, no memory, an operation that waits
         return replace(cannot_be(str(error)), is_passing=True)
 
@@ -64,10 +67,11 @@ def try_aside(trial: Trial) -> Recorded:
 def _tried_there(trial: Trial) -> Recorded:
     import torch
 
+    from outsize.measure.machine import capped
+
     torch.cuda.set_device(trial.device)
-    total_bytes = torch.cuda.mem_get_info(trial.device)[1]
-    torch.cuda.set_per_process_memory_fraction(min(1.0, trial.plan.limit_bytes / total_bytes), trial.device)
-    return tried(trial)
+    with capped(trial.device, trial.plan.limit_bytes):
+        return tried(trial)
 
 
 def tried(trial: Trial) -> Recorded:
@@ -92,8 +96,6 @@ def tried(trial: Trial) -> Recorded:
     if not all(map(math.isfinite, recorded.losses)):
         return cannot_be("its losses are no numbers")
     try:
-        if trial.plan.paged:
-            torch.cuda.set_per_process_memory_fraction(1.0, trial.device)
         plain, nudged = _ran(trial, trial.model), _ran(trial, _nudged(trial.model))
     except torch.OutOfMemoryError:
         if not trial.plan.paged:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol
+from weakref import WeakKeyDictionary
 
 from outsize.errors import JobError, explain
 from outsize.job import Job
@@ -23,11 +25,17 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from outsize.plan.compiled import Compiled
+    from outsize.plan.effort import Effort
     from outsize.plan.way import Task
     from outsize.tiles.halo import Halo
 
 
 _FEW = 2  # samples that show which operations follow one another: batch norm of a small window wants more than one
+
+
+# Steps that were followed on shapes, which takes seconds: fusing, a profile and the plan look at the same ones.
+_FOLLOWED: WeakKeyDictionary[nn.Module, dict[Hashable, StepFacts]] = WeakKeyDictionary()
+_MOST_FOLLOWED = 32  # of a model
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class Situation:
     fuse: Fuse | None = None  # layers that are, where the job and the machine allow it
     pages: bool = True  # recorded steps may have their memory by pages, as far as is known
     most_objects: int = 0  # in a training window, where labels are objects
+    note: str = ""  # what times are those of, where no step of the job's own size was run
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
@@ -112,10 +121,17 @@ def share_of(batch: int, num_gpus: int) -> int:
     return -(-batch // num_gpus)
 
 
-def taught(job: Job, model: nn.Module, num_bands: int, where: Situation, reporter: Reporter) -> Situation:
+def taught(
+    job: Job,
+    model: nn.Module,
+    num_bands: int,
+    where: Situation,
+    reporter: Reporter,
+    effort: Effort | None = None,
+) -> Situation:
     """Return the situation as real steps of the job show it, on a GPU that is here; compiled on any device here."""
     from outsize.commands.compiling import try_compiled
-    from outsize.commands.profiling import learn_here
+    from outsize.commands.profiling import learn_here, why_so
 
     where = replace(where, fuse=_fuse(job, model, num_bands, where))
     if where.device is None:
@@ -125,7 +141,8 @@ def taught(job: Job, model: nn.Module, num_bands: int, where: Situation, reporte
         where = replace(where, compiled=try_compiled(job, model, num_bands, where, step_of, reporter))
     if where.kind != "cuda" or where.device is None:
         return where
-    learnt = learn_here(job, model, num_bands, where, step_of, reporter)
+    learnt = learn_here(job, model, num_bands, where, step_of, reporter, effort)
+    where = replace(where, note=why_so(job, where, step_of, learnt) or "")
     if learnt is None:
         return where
     return replace(where, learnt=learnt, machine=replace(where.machine, usable_share=learnt.usable_share))
@@ -143,6 +160,7 @@ def make_plans(
     step = task.step_of(task.batch, task.side_px)
     known = replace(facts, train=summary(step, task.batch, task.side_px))
     plan = _told_of_padding(choose_train(known, job.limits, task), job, facts)
+    plan = replace(plan, why=(*plan.why, where.note)) if where.note else plan
     if plan.offload is None:
         states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
         resident_bytes = sum(each.size_bytes for each in states)
@@ -269,14 +287,17 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
     loss = task.loss_on_shapes(section.loss, where.most_objects)
     fuse = where.fuse
     around = None if fuse is None else lambda model: fused_layers(model, fuse)()
+    # all that the facts hang on besides a step's size: rates, lessons and limits change none of them
+    trains = tuple(each.requires_grad for each in model.parameters())
+    about = (job.task, section.loss, section.optimizer, num_bands, where.most_objects)
+    known = _FOLLOWED.setdefault(model, {})
 
-    @lru_cache(maxsize=32)
-    def step_of(num_samples: int, side_px: Size, blocks: tuple[str, ...] = (), /) -> StepFacts:
+    def follow(num_samples: int, side_px: Size, blocks: tuple[str, ...]) -> StepFacts:
         def loss_of(model: nn.Module, images: Tensor) -> Tensor:
             with checkpointed(model, blocks):
                 return loss(model, images)
 
-        facts = trace_step(
+        return trace_step(
             model,
             (num_samples, num_bands, *sides_of(side_px)),
             loss=loss_of,
@@ -285,7 +306,15 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
             device=where.kind,
             around=around,
         )
-        return facts if where.learnt is None else as_seen(facts, where.learnt)
+
+    @lru_cache(maxsize=32)
+    def step_of(num_samples: int, side_px: Size, blocks: tuple[str, ...] = (), /) -> StepFacts:
+        key = (*about, trains, where.bf16, where.kind, fuse, num_samples, side_px, blocks)
+        if key not in known:
+            if len(known) >= _MOST_FOLLOWED:
+                known.pop(next(iter(known)))
+            known[key] = follow(num_samples, side_px, blocks)
+        return known[key] if where.learnt is None else as_seen(known[key], where.learnt)
 
     return step_of
 

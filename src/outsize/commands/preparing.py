@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.commands.advice import count_steps
 from outsize.commands.check import say_set_aside
 from outsize.commands.groundwork import Ground, lay
 from outsize.commands.origin import origin
 from outsize.commands.planning import Situation, facts_on, make_plans, situation_here, taught
 from outsize.commands.recording import paged_as_tried, recorded_where_faster
+from outsize.errors import PlanError
 from outsize.job import Job
+from outsize.plan.effort import PATIENCE_S, Budget, Effort
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Rejected
 from outsize.progress import Reporter
@@ -88,15 +92,23 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Ground | No
     model, num_bands, largest_px = ground.model, len(ground.bands), ground.largest_px
     refuse_limits(where.machine, limits_for(job.task, job.limits), ground.halo, largest_px)
     where = replace(where, most_objects=ground.most_objects)
-    where = taught(job, model, num_bands, where, reporter)
+    effort = _effort(job, ground.splits)
+    where = taught(job, model, num_bands, where, reporter, effort)
     facts = facts_on(model, num_bands, where, job.task, halo=ground.halo)
     plans = make_plans(job, model, num_bands, facts, largest_px, where)
-    tried = paged_as_tried(job, model, num_bands, plans.train, where, reporter)
+    tried = paged_as_tried(job, model, num_bands, plans.train, where, reporter, effort)
     if isinstance(tried, Rejected):
-        where = replace(where, pages=False)
-        plans = make_plans(job, model, num_bands, facts, largest_px, where)
-        tried = replace(plans.train, rejected=(*plans.train.rejected, tried))
-    train_plan = recorded_where_faster(job, model, num_bands, tried, plans.predict, where, reporter)
+        without, rejected = replace(where, pages=False), tried
+        try:
+            plans = make_plans(job, model, num_bands, facts, largest_px, without)
+            where, tried = without, replace(plans.train, rejected=(*plans.train.rejected, rejected))
+        except PlanError:
+            # nothing else fits: it is tried for as long as that takes, where it was not
+            patient = Effort(Budget(PATIENCE_S))
+            tried = paged_as_tried(job, model, num_bands, plans.train, where, reporter, patient)
+            if isinstance(tried, Rejected):
+                raise
+    train_plan = recorded_where_faster(job, model, num_bands, tried, plans.predict, where, reporter, effort)
     return Planned(
         where=where,
         splits=ground.splits,
@@ -108,6 +120,13 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Ground | No
         facts=plans.facts,
         init=ground.init,
     )
+
+
+def _effort(job: Job, splits: Splits) -> Effort:
+    """Return how long may be tried for a training: the clock begins now."""
+    minutes = job.train.max_minutes
+    num_steps = count_steps(job, splits)[-1]
+    return Effort(num_steps=num_steps, max_s=math.inf if minutes is None else 60 * minutes)
 
 
 def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.aside import NoAnswer, run_aside
+from outsize.commands.aside import NoAnswer, TookTooLong, run_aside
 from outsize.job import Job
+from outsize.plan.effort import Budget, Effort, Sample, cap_bytes, samples, why_profiled_so
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
 from outsize.progress import Reporter
-from outsize.units import Size, format_seconds, format_size, sides_of, size_of
+from outsize.units import Size, format_seconds, format_size, sides_of
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from outsize.plan.times import Learnt
     from outsize.strategies.step import Terms
 
-_LEAST_SIDE_PX = 64
+_MUCH_MORE = 1.1  # room than a smaller step had: worth another profile
 
 
 def learn_here(
@@ -35,32 +39,30 @@ def learn_here(
     where: Situation,
     step_of: Callable[[int, Size], StepFacts],
     reporter: Reporter,
+    effort: Effort | None = None,
 ) -> Learnt | None:
-    """Run plain steps of the job's size, or the largest of which there is room, and return what they teach.
+    """Run plain steps of the job's size, or the largest for which there is room and time, and return what they teach.
 
-    What was learnt before of the same step on the same device is recalled. None where no step could be run.
+    What was learnt before of the same step on the same device is recalled. None where no step could be run. The process
+    that runs them takes no more of a GPU than the job's limit.
     """
     from outsize.measure.profiled import recall_or_learn
 
     section, device = job.train, where.device
     assert device is not None
+    budget = (effort or Effort()).budget
 
-    def learn_now() -> Learnt | None:
-        reporter.say(
-            "profiling", f"running a step on {device} to learn its time; remembered for the next plan"
-        )
-        for batch, side_px in _sizes(section.batch, section.tile_px):
-            shape = (batch, num_bands, *sides_of(side_px))
-            learnt = _learn(job, model, shape, where, step_of)
-            if learnt is not None:
-                return learnt
-        return None
+    def is_enough(known: Learnt) -> bool:
+        """Whether it was the job's own step, or there is hardly more room than there was for that."""
+        whole = (known.batch, known.side_px) == (section.batch, section.tile_px)
+        return whole or _room(job, where)[0] <= _MUCH_MORE * known.room_bytes
 
     learnt = recall_or_learn(
         _names(job, model, num_bands, where),
         device,
-        learn_now,
+        lambda: _learn(job, model, num_bands, where, step_of, budget, reporter),
         tell=lambda text: reporter.say("warning", f"warning: {text}"),
+        is_enough=is_enough,
     )
     if learnt is not None:
         share = (
@@ -71,6 +73,86 @@ def learn_here(
         text = f"a real step of {learnt.batch} x {format_size(learnt.side_px)}"
         reporter.say("profiled", f"{text}: {format_seconds(learnt.host_op_s)} to call an operation{share}")
     return learnt
+
+
+def _learn(
+    job: Job,
+    model: nn.Module,
+    num_bands: int,
+    where: Situation,
+    step_of: Callable[[int, Size], StepFacts],
+    budget: Budget,
+    reporter: Reporter,
+) -> Learnt | None:
+    """Run the largest step for which there is room and time; None where there is none."""
+    from outsize.measure.profiled import taught_by
+
+    section, device = job.train, where.device
+    assert device is not None
+    room_bytes, cap = _room(job, where)
+    look = partial(_look, where, step_of)
+    every = samples(look, section.batch, section.tile_px, room_bytes=room_bytes, time_s=lambda: budget.left_s)
+    for sample in every:
+        title = f"a real step of {sample.batch} x {format_size(sample.side_px)}"
+        what = f"running {title} on {device} to learn its time; remembered for the next plan"
+        reporter.say("profiling", what)
+        shape = (sample.batch, num_bands, *sides_of(sample.side_px))
+        subject = Subject(job, model, shape, device, where.bf16, where.fuse, cap)
+        with reporter.bar(title, math.ceil(budget.left_s), "s") as bar:
+            try:
+                seen = _seen(subject, budget, bar.advance)
+            except TookTooLong as error:
+                reporter.say("warning", f"warning: {title} was not seen to its end: {error}")
+                return None
+        if seen is not None:
+            ops = step_of(sample.batch, sample.side_px).ops
+            learnt = taught_by(seen, ops, where.clock, batch=sample.batch, side_px=sample.side_px)
+            return replace(learnt, room_bytes=room_bytes if math.isfinite(room_bytes) else 0.0)
+    return None
+
+
+def why_so(
+    job: Job, where: Situation, step_of: Callable[[int, Size], StepFacts], learnt: Learnt | None
+) -> str | None:
+    """Say what times of a plan are those of, where no step of the job's own size was run."""
+    from outsize.plan.choose import limit_of
+
+    section = job.train
+    whole = _look(where, step_of, section.batch, section.tile_px)
+    return why_profiled_so(
+        learnt,
+        section.batch,
+        section.tile_px,
+        limit_bytes=limit_of(where.machine, job.limits),
+        peak_bytes=None if whole is None else whole.peak_bytes,
+    )
+
+
+def _room(job: Job, where: Situation) -> tuple[float, int]:
+    """Return what tensors of a step that is run may fill, and what torch may hold for it, within the job's limit."""
+    from outsize.measure.machine import free_gpu_bytes
+    from outsize.plan.choose import USABLE, limit_of
+
+    device = where.device
+    assert device is not None
+    if device.type != "cuda":
+        return math.inf, 0
+    cap = cap_bytes(min(limit_of(where.machine, job.limits), free_gpu_bytes(device)))
+    return USABLE["cuda"] * cap, cap
+
+
+def _look(
+    where: Situation, step_of: Callable[[int, Size], StepFacts], batch: int, side_px: Size
+) -> Sample | None:
+    """Follow a step on shapes; None where the model does not run on that size."""
+    from outsize.errors import TraceError
+    from outsize.plan.cost import StepCost
+
+    try:
+        facts = step_of(batch, side_px)
+    except TraceError:
+        return None
+    return Sample(batch, side_px, StepCost(facts).peak_bytes(), where.clock.step_s(facts.ops))
 
 
 def learn_from_shortage(job: Job, model: nn.Module, num_bands: int, where: Situation, more: float) -> None:
@@ -100,48 +182,16 @@ def _names(job: Job, model: nn.Module, num_bands: int, where: Situation) -> list
     ]
 
 
-def _sizes(batch: int, side_px: Size) -> Iterator[tuple[int, Size]]:
-    """Yield the batch that is asked for, half of it and so on, then smaller windows."""
-    yield batch, side_px
-    while batch > 1:
-        batch = -(-batch // 2)
-        yield batch, side_px
-    height, width = sides_of(side_px)
-    while min(height, width) >= 2 * _LEAST_SIDE_PX and height % 2 == width % 2 == 0:
-        height, width = height // 2, width // 2
-        yield batch, size_of(height, width)
-
-
-def _learn(
-    job: Job,
-    model: nn.Module,
-    shape: tuple[int, int, int, int],
-    where: Situation,
-    step_of: Callable[[int, Size], StepFacts],
-) -> Learnt | None:
-    """Learn from steps of one size; None where there is no room for them, or the model does not run on it."""
-    from outsize.errors import TraceError
-    from outsize.measure.machine import free_gpu_bytes
-    from outsize.measure.profiled import taught_by
-    from outsize.plan.choose import USABLE
-    from outsize.plan.cost import StepCost
-
-    batch, side_px = shape[0], size_of(*shape[2:])
-    device = where.device
-    assert device is not None
+def _seen(subject: Subject, budget: Budget, tick: Callable[[], object]) -> Seen | None:
+    """Look at steps, on a GPU in a process of its own; None where there was no room for them after all."""
+    if subject.device.type != "cuda":
+        return see(subject)
     try:
-        facts = step_of(batch, side_px)
-    except TraceError:
-        return None
-    cuda = device.type == "cuda"
-    if cuda and StepCost(facts).peak_bytes() > USABLE["cuda"] * free_gpu_bytes(device):
-        return None
-    subject = Subject(job, model, shape, device, where.bf16, where.fuse)
-    try:
-        seen = run_aside(see, subject) if cuda else see(subject)
+        return run_aside(see, subject, patience_s=budget.left_s, tick=tick)
+    except TookTooLong:
+        raise
     except NoAnswer:  # of a GPU that takes one process only, or of a model that cannot be sent
-        seen = see(subject)
-    return None if seen is None else taught_by(seen, facts.ops, where.clock, batch=batch, side_px=side_px)
+        return see(subject)
 
 
 @dataclass(frozen=True)
@@ -154,22 +204,24 @@ class Subject:
     device: torch.device
     bf16: bool
     fuse: Fuse | None
+    cap_bytes: int = 0  # that torch may hold of a GPU for it; 0: not known
 
 
 def see(subject: Subject) -> Seen | None:
     """Run steps and look at them; None where there is no room for them."""
     import torch
 
-    from outsize.measure.machine import sweep
+    from outsize.measure.machine import capped, sweep
     from outsize.measure.profiled import look_at
 
     device = subject.device
     cuda = device.type == "cuda"
     run: Callable[[], object] | None
     try:
-        with torch.random.fork_rng(devices=[device] if cuda else []):
+        with torch.random.fork_rng(devices=[device] if cuda else []), ExitStack() as ends:
             if cuda:
                 torch.cuda.set_device(device)
+                ends.enter_context(capped(device, subject.cap_bytes))
             model, shape = subject.model, subject.shape
             run = real_step(subject.job, model, shape, device, bf16=subject.bf16, fuse=subject.fuse).run
             return look_at(run, device)

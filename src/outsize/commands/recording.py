@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from dataclasses import replace
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outsize.commands import graph_trial
-from outsize.commands.graph_trial import Recorded, Trial, try_aside
+from outsize.commands.graph_trial import Recorded, Trial, cannot_be, try_aside
 from outsize.commands.planning import Situation, may_record
 from outsize.job import Job
+from outsize.plan.effort import Effort, why_no_trial
 from outsize.plan.plan import Plan, Rejected
 from outsize.progress import Reporter
 from outsize.units import format_bytes, format_seconds
@@ -34,13 +36,14 @@ def recorded_where_faster(
     predict_plan: Plan,
     where: Situation,
     reporter: Reporter,
+    effort: Effort | None = None,
 ) -> Plan:
     """Return the plan of training with a recorded step where that is faster, and fits beside validation."""
     from outsize.plan.choose import usable_bytes
 
     if not _is_worth_a_trial(job, train_plan, where):
         return train_plan
-    found = _recall_or_try(job, model, num_bands, train_plan, where, reporter)
+    found = _recall_or_try(job, model, num_bands, train_plan, where, reporter, effort or Effort())
     times = f"{format_seconds(found.replayed_s)} in place of {format_seconds(found.called_s)} seen here"
     why_not = found.why_not
     if not why_not and found.replayed_s > _WORTH * found.called_s:
@@ -67,12 +70,18 @@ def recorded_where_faster(
 
 
 def paged_as_tried(
-    job: Job, model: nn.Module, num_bands: int, plan: Plan, where: Situation, reporter: Reporter
+    job: Job,
+    model: nn.Module,
+    num_bands: int,
+    plan: Plan,
+    where: Situation,
+    reporter: Reporter,
+    effort: Effort | None = None,
 ) -> Plan | Rejected:
     """Return a plan with the time that its step took here, or why it does not run, if it has room only by pages."""
     if not plan.paged or where.device is None:
         return plan
-    found = _recall_or_try(job, model, num_bands, plan, where, reporter)
+    found = _recall_or_try(job, model, num_bands, plan, where, reporter, effort or Effort())
     if found.why_not:
         return Rejected("a recorded step, memory by pages", found.why_not)
     why = f"recorded, memory by pages: {format_seconds(found.replayed_s)} seen here"
@@ -87,9 +96,15 @@ def _is_worth_a_trial(job: Job, plan: Plan, where: Situation) -> bool:
 
 
 def _recall_or_try(
-    job: Job, model: nn.Module, num_bands: int, plan: Plan, where: Situation, reporter: Reporter
+    job: Job,
+    model: nn.Module,
+    num_bands: int,
+    plan: Plan,
+    where: Situation,
+    reporter: Reporter,
+    effort: Effort,
 ) -> Recorded:
-    """Return what was seen before of the same step on the same device, or try it now."""
+    """Return what was seen before of the same step on the same device, or try it now, if that is worth its time."""
     from outsize import strategies
     from outsize.measure.profiled import name_of
     from outsize.measure.remembered import (
@@ -111,11 +126,16 @@ def _recall_or_try(
     names += [platform.node(), str(os.cpu_count()), str(os.environ.get("PYTORCH_ALLOC_CONF"))]
 
     def try_now() -> Recorded:
+        why_not = why_no_trial(effort, plan.step_s)
+        if why_not is not None:
+            return replace(cannot_be(f"not tried: {why_not}"), is_passing=True)
         what = "has room by pages" if plan.paged else "is faster"
         reporter.say(
             "recording", f"trying whether the step {what} as one CUDA graph; remembered for the next time"
         )
-        return try_aside(Trial(job, model, num_bands, plan, where.bf16, device))
+        trial, left_s = Trial(job, model, num_bands, plan, where.bf16, device), effort.budget.left_s
+        with reporter.bar("the step as one CUDA graph", math.ceil(left_s), "s") as bar:
+            return try_aside(trial, patience_s=left_s, tick=bar.advance)
 
     return recall_or_make(
         cache_folder(), f"graph-{key_of(names)}.json", device, read=_recall, make=try_now, lasts=_lasts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import torch
@@ -39,6 +41,19 @@ def free_gpu_bytes(device: torch.device) -> int:
     if share >= 1:
         return free_bytes
     return max(0, min(free_bytes, int(share * total_bytes) - torch.cuda.memory_reserved(device)))
+
+
+@contextmanager
+def capped(device: torch.device, most_bytes: int) -> Iterator[None]:
+    """Let torch hold no more of a GPU inside the block; 0 bounds nothing. What it holds already counts."""
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    if most_bytes > 0:
+        total_bytes = torch.cuda.mem_get_info(device)[1]
+        torch.cuda.set_per_process_memory_fraction(min(before, most_bytes / total_bytes), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
 
 
 def sweep(device: torch.device) -> None:

@@ -27,13 +27,12 @@ from outsize.measure.remembered import (
 )
 from outsize.plan import seen as seen_before
 from outsize.plan import times
+from outsize.plan.effort import NUM_TIMED, NUM_WARM, TIMED_S
 from outsize.plan.seen import grouped, is_convolution, is_fused, paced
 from outsize.plan.step import StepOp
 from outsize.plan.times import CLASSES, NORM_GRADIENTS, NORMS, Clock, Learnt, class_of, host_calls
 from outsize.units import Size, parse_size
 
-NUM_WARM = 2  # steps that load libraries, choose kernels and make the optimizer's state
-NUM_TIMED, TIMED_S = 8, 2.0  # steps by the clock; fewer where they take long
 # Tensors fill no more than this of what the allocator holds even where one step happened to leave no gap; and gaps of
 # a small step, whose blocks are rounded up to 2 or 20 MiB, say nothing about a large one.
 MOST_USABLE, LEAST_USABLE = 0.95, 0.75
@@ -200,10 +199,19 @@ def recall_or_learn(
     device: torch.device,
     learn_now: Callable[[], Learnt | None],
     tell: Callable[[str], object] = lambda _: None,
+    is_enough: Callable[[Learnt], bool] = lambda _: True,
 ) -> Learnt | None:
-    """Return what was learnt before of a step with these names on this very device and torch, or learn it now."""
+    """Return what was learnt before of a step with these names on this very device and torch, or learn it now.
+
+    What was learnt and `is_enough` no longer is learnt anew.
+    """
+
+    def read(path: Path) -> Learnt | None:
+        known = _recall(path)
+        return known if known is None or is_enough(known) else None
+
     name = _file_name(names, device)
-    return recall_or_make(cache_folder(), name, device, read=_recall, make=learn_now, tell=tell)
+    return recall_or_make(cache_folder(), name, device, read=read, make=learn_now, tell=tell)
 
 
 def relearn(names: Sequence[str], device: torch.device, *, at_most: float) -> None:
@@ -294,7 +302,9 @@ def _recall(path: Path) -> Learnt | None:
             for taken in known.workspaces.values()
             for num in taken
         )
-        sound &= type(known.batch) is int and known.batch > 0
+        sound &= (
+            type(known.batch) is int and known.batch > 0 and is_between(0, [known.room_bytes], _MOST_BYTES)
+        )
         sound &= known.usable_share is None or LEAST_USABLE <= known.usable_share <= MOST_USABLE
     except (OSError, ValueError, TypeError, AttributeError):
         return None

@@ -205,6 +205,7 @@ class Learnt:
     # over modelled time of each operation, or one value for all of a group where others ran than are listed.
     workspaces: Mapping[str, Sequence[int]] = field(default_factory=dict)
     paces: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    room_bytes: float = 0.0  # that tensors might fill when it was run; 0: not bounded
 
 
 @dataclass(frozen=True)
