@@ -20,7 +20,7 @@ from outsize.train.checkpoint import load_checkpoint
 QUIET = Reporter("quiet")
 BACKGROUND, THING = 3, 7
 DATA = '[data]\ntrain = ["a.tif"]\nval = ["b.tif"]\ntest = ["c.tif"]\n'
-MORE = 'samples_per_epoch = 64\nlr = 0.02\nloss = "cross_entropy+dice"\n[predict]\nprobabilities = true\n'
+MORE = 'samples_per_epoch = 48\nlr = 0.02\nloss = "cross_entropy+dice"\n[predict]\nprobabilities = true\n'
 
 
 def _write(path: Path, pixels: NDArray[np.uint8]) -> None:
@@ -69,7 +69,8 @@ def test_the_network_has_one_logit_and_learns(folder: Path, tmp_path: Path) -> N
     confidence, shares = (_read(tmp_path / f"maps/c_{each}.tif") for each in ("confidence", "probabilities"))
     assert shares.shape[0] == 2
     assert np.abs(shares.astype(int).sum(0) - 250).max() <= 1
-    assert np.array_equal(found == THING, shares[1] > shares[0])
+    sure = shares[0] != shares[1]  # in steps of 1/250 some are alike
+    assert np.array_equal(found[sure] == THING, (shares[1] > shares[0])[sure])
     assert np.array_equal(confidence, np.where(found == THING, shares[1], shares[0]))
     assert (done["equals"], done["precision"]) == ("model(scene)", "fp32")
 
@@ -101,6 +102,10 @@ def test_the_threshold_of_the_job_and_of_the_call(folder: Path, tmp_path: Path) 
 def test_a_logit_too_few_is_refused() -> None:
     with pytest.raises(ModelError, match="found logits = 1 and 3 classes, needed 1 logit for 2 classes"):
         outsize.build_model("unet", num_classes=3, in_channels=1, logits=1)
+    with pytest.raises(ModelError, match="unknown option of model maskrcnn: found 'logits'"):
+        outsize.build_model("maskrcnn", num_classes=2, in_channels=1, logits=1)
+    with pytest.raises(ModelError, match=r"found 'classes', .*; set logits = 1 for two classes"):
+        outsize.build_model("smp:Unet/resnet18", num_classes=2, in_channels=4, classes=1)
     model = outsize.build_model("smp:Unet/resnet18", num_classes=2, in_channels=4, logits=1)
     assert model.segmentation_head[0].out_channels == 1  # type: ignore[index, union-attr]
 

@@ -19,7 +19,7 @@ from outsize.infer.stream import Settings
 from outsize.measure.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Tiling
-from outsize.tiles.halo import derive_halo
+from outsize.tiles.halo import Halo, Reach, derive_halo
 
 _SIZE = (83, 70)  # 8 divides neither
 Settle = Callable[[nn.Module, int], Tiling]
@@ -131,8 +131,14 @@ def test_a_model_that_takes_no_such_size_is_filled_up_and_says_so(scene: Path) -
     assert (done["exact"], done["equals"]) == (True, "model(scene filled up with zeros to 88 x 72 px)")
 
 
-def _tiling(model: nn.Module, core_px: int, num_bands: int = 3, more_px: int = 0) -> Tiling:
-    return Tiling.of(core_px, derive_halo(trace(model, example_shape(num_bands))).widened(more_px))
+def _tiling(more_px: int = 0) -> Tiling:
+    """Return a tiling for networks as above: they look 15 px before and 8 px after a core."""
+    return Tiling.of(16, Halo(Reach(15, 8), Reach(15, 8), 8).widened(more_px))
+
+
+def test_the_halo_is_that_of_the_networks() -> None:
+    halo = derive_halo(trace(Crops(), example_shape(3)))
+    assert Tiling.of(16, halo) == _tiling()
 
 
 @pytest.mark.parametrize("size", [(283, 270), (288, 270), (283, 272), (257, 400)])
@@ -142,26 +148,27 @@ def test_the_trial_tells_the_two_apart(size: tuple[int, int], more_px: int) -> N
     coarse = Settings(1, torch.device("cpu"), dtype=torch.bfloat16)
     for make, ends in ((Resizes, False), (Crops, True)):
         model = make().eval()
-        tiling = _tiling(model, 16, more_px=more_px)
+        tiling = _tiling(more_px)
         assert fitted(tiling, model, 3, size, settings).pads is not ends
         assert fitted(tiling, model.bfloat16(), 3, size, coarse).pads is not ends
 
 
 def test_a_side_that_is_a_multiple_is_left_alone() -> None:
     model = Resizes().eval()
-    tiling = _tiling(model, 16)
+    tiling = _tiling()
     assert fitted(tiling, model, 3, (88, 72), Settings(1, torch.device("cpu"))) is tiling
     assert compared_with(tiling, model, (88, 72)) == "model(scene)"
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("unet", {"levels": 3, "width": 4}), ("erfnet", {"width": 4}), ("smp:FPN/resnet18", {})],
+    ("name", "options", "stride_px"),
+    [("unet", {"levels": 3, "width": 4}, 4), ("erfnet", {"width": 4}, 8), ("smp:FPN/resnet18", {}, 32)],
 )
-def test_our_networks_answer_the_same_filled_up_or_not(name: str, options: dict[str, Any]) -> None:
+def test_our_networks_answer_the_same_filled_up_or_not(
+    name: str, options: dict[str, Any], stride_px: int
+) -> None:
     torch.manual_seed(0)
     model = build_model(name, num_classes=3, in_channels=2, **options).double().eval()
-    stride_px = _tiling(model, 64, num_bands=2).stride_px
     images = torch.randn(1, 2, 75, 90, dtype=torch.float64)
     filled = F.pad(images, (0, -90 % stride_px, 0, -75 % stride_px))
     with torch.no_grad():

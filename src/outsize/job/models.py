@@ -31,15 +31,17 @@ OPTIONS = {  # of each model, as its builder has them
     "unet": ("levels", "width", "convs", "norm", "upsampling"),
     "wider_resnet38": ("width",),
 }
+LOGITS = "logits"  # an option of all models of pixels: one logit for two classes
+OF_OBJECTS = ("maskrcnn",)
 MODEL_NAMES = tuple(OPTIONS)
 LIBRARY_PREFIX = "smp:"  # of a model of segmentation-models-pytorch, whose names only the library knows
 
 
 def refuse_unknown_options(name: str, options: Iterable[str]) -> None:
     """Refuse an option that a model has not; those of a library's model only the library knows."""
-    known = OPTIONS.get(name)
-    if known is None:
+    if name not in OPTIONS:
         return
+    known = (*OPTIONS[name], *(() if name in OF_OBJECTS else (LOGITS,)))
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.3)

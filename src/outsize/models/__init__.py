@@ -10,7 +10,7 @@ from functools import partial
 from torch import nn
 
 from outsize.errors import ModelError, explain
-from outsize.job.models import refuse_unknown_options
+from outsize.job.models import LOGITS, OF_OBJECTS, refuse_unknown_options
 from outsize.models.erfnet import ERFNet
 from outsize.models.gscnn import GSCNN
 from outsize.models.maskrcnn import MaskRCNN
@@ -50,7 +50,8 @@ def build_with_notes(
 
     `logits` = 1, of two classes, gives it one output: the sigmoid of that is the probability of the second class.
     """
-    num_classes = _num_logits(num_classes, options.pop("logits", None))
+    if name not in OF_OBJECTS:
+        num_classes = _num_logits(num_classes, options.pop(LOGITS, None))
     if name.startswith(PREFIX):
         return build_smp(name, num_classes=num_classes, in_channels=in_channels, bands=bands, **options)
     builder = MODELS.get(name)
@@ -83,7 +84,7 @@ def _num_logits(num_classes: int, logits: object) -> int:
 
 def logits_of(classes: Sequence[str], options: Mapping[str, object]) -> tuple[str, ...]:
     """Name the classes that a network built with these options has a logit for: one logit is the second class's."""
-    return tuple(classes[1:] if options.get("logits") == 1 else classes)
+    return tuple(classes[1:] if options.get(LOGITS) == 1 else classes)
 
 
 def input_maps(model: nn.Module) -> tuple[str, ...]:
