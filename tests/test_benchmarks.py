@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.long
 def test_recompute_speed(tmp_path: Path) -> None:
     ways = ("plain", "again", "stock", "ours", "checkpoint", "swap", "compiled", "ours-compiled")
     options = ("--device", "cpu", "--quick", "--models", "unet", "--precisions", "tf32", "--ways", *ways)

@@ -145,6 +145,7 @@ _SMALL = (
 _QUICK = ("model.name=unet", "model.levels=2", "model.width=4", "train.loss=cross_entropy")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "draw", "extra"),
     [
@@ -221,6 +222,7 @@ def _nuts(root: Path) -> None:
 _TINY = ("model.backbone=resnet18", "model.width=8", "model.head_width=8", "model.rois_per_image=8")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "draw", "extra"),
     [

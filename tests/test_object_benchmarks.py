@@ -57,6 +57,7 @@ def run(tmp_path: Path) -> RunFolder:
     return folder
 
 
+@pytest.mark.long
 def test_objects_speed(run: RunFolder, tmp_path: Path) -> None:
     command = [
         sys.executable,

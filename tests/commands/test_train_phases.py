@@ -67,6 +67,7 @@ def _dying(monkeypatch: pytest.MonkeyPatch, at_call: int) -> None:
     monkeypatch.setattr(loop_module, "_where", where)
 
 
+@pytest.mark.long
 def test_two_phases_resume_in_either_with_the_same_bits(
     two_phases: Path, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_an_unknown_output_is_refused_before_anything_is_read(two_phases: Path, 
         _train(two_phases, tmp_path / "run")
 
 
+@pytest.mark.long
 def test_a_network_with_maps_trains_and_predicts(tmp_path: Path, scenes: Path) -> None:
     options = {
         _UNET: 'name = "gscnn"\nwidth = 8',

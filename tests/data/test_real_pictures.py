@@ -42,6 +42,7 @@ def test_taco() -> None:
     assert sum(len(picture.annotations) for picture in found.pictures) == 4784
 
 
+@pytest.mark.long
 def test_a_network_learns_nuts_from_their_outlines(tmp_path: Path) -> None:
     """Mean IoU of at least 0.7 on the photos it learnt from: masks lie where the pictures show what they say."""
     run = tmp_path / "run"

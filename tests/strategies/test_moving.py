@@ -181,6 +181,7 @@ def _num_objects() -> int:
     return sum(issubclass(type(each), Tensor | UntypedStorage) for each in gc.get_objects())
 
 
+@pytest.mark.long
 def test_hundreds_of_steps_grow_neither_memory_nor_the_pool() -> None:
     model, meter = _small(), Meter()
     step = compose(model, terms, _plan(_mixed(model, 0.5, recompute=True)), bf16=False, meter=meter)

@@ -88,6 +88,7 @@ def test_tiles_add_up_to_the_whole_image(upsampling: str, shape: tuple[int, int,
     assert _largest_difference(_unet(upsampling), _batch(shape), plan) < 1e-12
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(
     height=st.integers(200, 330),

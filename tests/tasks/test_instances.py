@@ -153,6 +153,7 @@ def test_a_model_of_pixels_is_refused() -> None:
         _TERMS(model, draw(1))
 
 
+@pytest.mark.long
 def test_a_few_pictures_are_learnt_by_heart() -> None:
     model, batch = small_model("group").train(), draw(2)
     step = compose(model, _TERMS, _PLAIN, bf16=False)

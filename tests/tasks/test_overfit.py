@@ -28,6 +28,7 @@ def _pictures() -> tuple[torch.Tensor, torch.Tensor]:
     return (60 + 70 * labels[:, None].long() + grain).clamp(0, 255).to(torch.uint8), labels
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "loss", "num_steps", "options"),
     [

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_resumed_trainings_end_with_the_same_bits(job_path: Path, tmp_path: Path) -> None:
     text = job_path.read_text().replace("levels = 3", "levels = 2")
     # steps are logged every tenth and saved every third, so that resuming begins in the middle of an epoch
