@@ -77,6 +77,38 @@ def test_the_probed_side_leaves_a_window_off_every_border() -> None:
     assert tiled_difference(nn.Identity(), smaller, 16, even).interior_tiles == 0
 
 
+def test_a_few_tiles_are_one_of_each_kind() -> None:
+    halo = Halo(Reach(30, 22), Reach(14, 38), 8)
+    side_px = probe_side_px(16, halo)
+    sizes: list[torch.Size] = []
+
+    def model(images: torch.Tensor) -> torch.Tensor:
+        sizes.append(images.shape)
+        return images
+
+    found = tiled_difference(model, torch.zeros(1, 1, side_px, side_px), 16, halo, few=True)
+    assert len(sizes) == 1 + 9
+    assert found.interior_tiles == 1
+    tiled_difference(model, torch.zeros(1, 1, 16, 40), 16, halo, few=True)
+    assert len(sizes) == 1 + 9 + 1 + 3
+
+
+def test_where_windows_are_filled_up_so_is_the_whole() -> None:
+    torch.manual_seed(0)
+    model = nn.Conv2d(1, 1, 3, padding=1).double().requires_grad_(False)
+    sums = nn.Sequential(
+        model, nn.AvgPool2d(8, ceil_mode=True, count_include_pad=False), nn.Upsample(scale_factor=8)
+    )
+    inputs = torch.randn(1, 1, 45, 45, dtype=torch.float64)
+
+    def cropped(images: torch.Tensor) -> torch.Tensor:
+        return sums(images)[..., : images.shape[-2], : images.shape[-1]]
+
+    halo = Halo(Reach(1, 1), Reach(1, 1), 8)
+    for pads in (True, False):
+        assert tiled_difference(cropped, inputs, 16, halo, pads=pads).relative <= 1e-15
+
+
 def test_on_a_scene(scenes: Path, net: nn.Module, card: Card) -> None:
     info = describe(scenes / "test-2.tif")
     ready = make_ready(
