@@ -8,7 +8,8 @@ OutsizeError                what a user can mend: one line, exit code 2
 |   `-- TraceError          a model whose graph cannot be read, or an operation whose reach is not known
 |-- PlanError               nothing fits the limit, or only an approximate plan does
 |-- RunError                a run folder that lacks what a command needs
-|-- OutputError             no space, no permission, output in the way
+|   `-- InUseError          another process works on it
+|-- OutputError             no space, no permission, output in the way, or not ours to write over
 `-- VerifyError             a proof of equality failed (exit code 1: the program ran, the answer is no)
 
 Each message says four things: what went wrong, the value found, what was needed, what to do.
@@ -55,6 +56,10 @@ class PlanError(OutsizeError):
 
 class RunError(OutsizeError):
     """A run folder lacks what the command needs."""
+
+
+class InUseError(RunError):
+    """Another process works on a run or an output."""
 
 
 class OutputError(OutsizeError):

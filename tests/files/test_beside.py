@@ -7,15 +7,16 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from outsize.errors import OutputError
-from outsize.files import beside
-from outsize.files.beside import Writer, machine, writer_of, written_beside
+from outsize.files.beside import Writer, clear_left, machine, writer_of, written_beside
+from outsize.files.processes import start_of
 from outsize.raster.disk import replacing
 from outsize.runs import write_beside
 
@@ -32,7 +33,7 @@ def test_a_link_at_a_name_that_is_known_is_not_followed(
     target.parent.mkdir()
     # names of earlier versions, and that of today should its random part be known
     monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)
-    here = f"{machine()}-{os.getpid()}-{'0' * 16}"
+    here = f"{machine()}-{os.getpid()}-{start_of(os.getpid())}-{'0' * 16}"
     pid = os.getpid()
     for name in (
         f".map.tif.{pid}.part",
@@ -78,24 +79,45 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_what_a_dead_process_left_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_dead_process_left_is_known(tmp_path: Path) -> None:
+    mine = Writer(machine(), os.getpid(), start_of(os.getpid()))
     with written_beside(tmp_path / "a.tif", ".tif") as temporary:
-        assert writer_of(temporary) == Writer(machine(), os.getpid())
-        assert not Writer(machine(), os.getpid()).is_gone
+        assert writer_of(temporary) == mine
+        assert not mine.is_gone
         assert writer_of(temporary.with_name(temporary.name + "-journal")) is not None
     child = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     )
-    assert Writer(machine(), int(child.stdout)).is_gone
-    assert not Writer("0" * 8, int(child.stdout)).is_gone
-    monkeypatch.setattr(beside.os, "kill", _refused)
-    assert not Writer(machine(), 1).is_gone
-    for name in (".a.part", "a.part", ".a.tif.12.part", f"a.{'0' * 8}-1-{'0' * 16}.part", "b.tif"):
+    assert replace(mine, pid=int(child.stdout)).is_gone
+    assert replace(mine, start="1").is_gone  # its number is another's now
+    assert not replace(mine, pid=int(child.stdout), machine="0" * 8).is_gone
+    for name in (".a.part", "a.part", ".a.tif.12.part", f"a.{'0' * 8}-1-1-{'0' * 16}.part", "b.tif"):
         assert writer_of(tmp_path / name) is None
 
 
-def _refused(*_: int) -> Iterator[None]:
-    raise PermissionError
+def test_the_next_process_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    code = (
+        "import os, sys; from pathlib import Path; from outsize.files.beside import written_beside\n"
+        "with written_beside(Path(sys.argv[1]) / 'map.tif', '.tif') as temporary:\n"
+        "    temporary.with_name(temporary.name + '-journal').touch()\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    folder.mkdir()
+    subprocess.run([sys.executable, "-c", code, str(folder)], env=environment, check=False)
+    left = sorted(folder.iterdir())
+    assert len(left) == 2
+    elsewhere = folder / left[0].name.replace(machine(), "0" * 8)
+    kept = [folder / ".mine.1.part", folder / "mine.part", elsewhere]
+    for each in kept:
+        each.touch()
+    with written_beside(folder / "a.json") as running:
+        clear_left(folder)
+        assert running.exists()
+    assert sorted(folder.iterdir()) == sorted([*kept, folder / "a.json"])
+    clear_left(folder, is_alone=True)
+    assert not elsewhere.exists()
 
 
 def test_files_have_the_mode_that_the_user_gives_new_ones(tmp_path: Path) -> None:

@@ -1,18 +1,18 @@
 """Writes a file beside its name and renames it when it is whole; a name tells whose it is, and cannot be guessed.
 
     run/plan.json                                        what is to be written
-    run/.plan.json.3f2a91c0-4711-8d0c9be1f2a64d37.part   while it is written
-        ^          ^        ^    ^
-        the name   machine  pid  64 random bits
+    run/.plan.json.3f2a91c0-4711-81523-8d0c9be1f2a64d37.part   while it is written
+        ^          ^        ^    ^     ^
+        the name   machine  pid  when  64 random bits          (when the process started)
 
-Whoever knew the name before could put a symbolic link there, and its target would be written over.
+Whoever knew the name before could put a symbolic link there, and its target would be written over. What a process
+that was killed has left is removed by the next one that writes into the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import re
 import secrets
 from collections.abc import Iterator
@@ -21,7 +21,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_PATTERN = re.compile(r"\..+\.(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]{1,10})-[0-9a-f]{16}\.part(\..*)?")
+from outsize.files.processes import here, start_of
+
+_PATTERN = re.compile(
+    r"\..+\.(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]{1,10})-(?P<start>[0-9]{1,20})-[0-9a-f]{16}\.part(\..*)?(-journal|-wal|-shm)?",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -30,31 +35,39 @@ class Writer:
 
     machine: str
     pid: int
+    start: str  # another process may be given its number
 
     @property
     def is_gone(self) -> bool:
         """Whether it surely writes no more: of another machine nothing is known."""
-        if self.machine != machine():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:  # it is there, and another user's
-            return False
-        return False
+        return self.machine == machine() and start_of(self.pid) != self.start
 
 
 def writer_of(path: Path) -> Writer | None:
     """Return who writes the file of this name; None for a name that is none of ours."""
     found = _PATTERN.fullmatch(path.name)
-    return Writer(found["machine"], int(found["pid"])) if found else None
+    return Writer(found["machine"], int(found["pid"]), found["start"]) if found else None
 
 
 @cache
 def machine() -> str:
-    """Return a few letters that differ between machines, which may share a disk."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    """Return a few letters that differ between machines, which may share a disk, and between containers of one."""
+    return hashlib.sha256(" ".join(here()).encode()).hexdigest()[:8]
+
+
+def clear_left(folder: Path, *, is_alone: bool = False) -> None:
+    """Remove what processes that are over have left half written in a folder; or all of it where we are alone."""
+    with suppress(OSError):
+        for each in list(folder.iterdir()):
+            writer = writer_of(each)
+            if writer is not None and (writer.is_gone or is_alone):
+                with suppress(OSError):
+                    each.unlink()
+
+
+@cache
+def _clear_once(folder: Path) -> None:
+    clear_left(folder)
 
 
 @contextmanager
@@ -63,7 +76,8 @@ def written_beside(target: Path, suffix: str = "") -> Iterator[Path]:
 
     `suffix` is for libraries that want the name of a file to end in a certain way. Raises OSError.
     """
-    token = f"{machine()}-{os.getpid()}-{secrets.token_hex(8)}"
+    _clear_once(target.parent.resolve())
+    token = f"{machine()}-{os.getpid()}-{start_of(os.getpid())}-{secrets.token_hex(8)}"
     # a name has at most 255 bytes, and `target` may have them all
     stem = os.fsdecode(os.fsencode(target.name)[:150])
     temporary = target.with_name(f".{stem}.{token}.part{suffix}")
