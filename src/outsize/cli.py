@@ -63,6 +63,10 @@ Aoi = Annotated[
         readable=False,
     ),
 ]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Also what a process on another host, which is over, left locked.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Also over files that outsize did not make.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
@@ -94,13 +98,14 @@ def info(run: RunPath, quiet: Quiet = False) -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Run folder to fill.")] = Path("runs/demo"),
+    overwrite: Overwrite = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Draw synthetic scenes, then check, plan, train, predict, evaluate, verify and report."""
     from outsize.commands import demo as command
 
-    command.demo(out, device_name=device, reporter=_reporter(quiet))
+    command.demo(out, device_name=device, reporter=_reporter(quiet), overwrite=overwrite)
 
 
 @app.command()
@@ -167,7 +172,8 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew in a used run folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew in a used folder.")] = False,
+    take_over: TakeOver = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -177,7 +183,14 @@ def train(
     if resume and overwrite:
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     mode = "resume" if resume else "overwrite" if overwrite else "new"
-    command.train(job, overrides=set_ or (), device_name=device, mode=mode, reporter=_reporter(quiet))
+    command.train(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        mode=mode,
+        reporter=_reporter(quiet),
+        take_over=take_over,
+    )
 
 
 @app.command()
@@ -207,11 +220,14 @@ def predict(
     ] = None,
     aoi: Aoi = None,
     set_: Overrides = None,
+    overwrite: Overwrite = False,
+    take_over: TakeOver = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Predict whole scenes: a map (COG), its confidence, polygons; or the objects in them."""
     from outsize.commands import predict as command
+    from outsize.files.ownership import Consent
 
     shorter = [] if halo is None else [f"limits.halo_px={halo}", "limits.allow_approximate=true"]
     overrides = [*shorter, *(set_ or ())]
@@ -227,6 +243,7 @@ def predict(
         reporter=reporter,
         aoi=aoi,
         stacks=bands or (),
+        consent=Consent(overwrite, take_over),
     )
 
 
@@ -257,12 +274,13 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="File to write; default: RUN/report.html.", readable=False),
     ] = None,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Lay out runs as one page to show a colleague: one HTML file that needs no network."""
     from outsize.commands import report as command
 
-    command.report(runs, out=out, reporter=_reporter(quiet))
+    command.report(runs, out=out, reporter=_reporter(quiet), overwrite=overwrite)
 
 
 @app.command()

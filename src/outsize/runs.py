@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outsize.errors import OutputError, RunError, explain
+from outsize.errors import OutputError, RunError, explain, listed
 from outsize.files.beside import written_beside
+from outsize.files.locks import holding
+from outsize.files.ownership import MARK, NONE_GIVEN, Consent, is_marked, mark, others_in, refuse_place
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,11 @@ class RunFolder:
     """One run: its job, facts, plan, progress, weights and results, each a plain file."""
 
     path: Path
+
+    @property
+    def lock(self) -> Path:
+        """Which process works in it, while one does."""
+        return self.path / ".outsize.lock"
 
     @property
     def job(self) -> Path:
@@ -81,6 +89,11 @@ class RunFolder:
         return self.path / "checkpoints" / "state.safetensors"
 
     @property
+    def is_trained(self) -> bool:
+        """Whether a training left something that it would be a pity to lose."""
+        return any(each.exists() for each in (self.state, self.best, self.last))
+
+    @property
     def predictions(self) -> Path:
         """Maps, polygons and `predict.json`."""
         return self.path / "predictions"
@@ -128,6 +141,65 @@ def open_run(path: Path) -> RunFolder:
         remedy = "name a folder that `outsize train` wrote"
         raise RunError(explain(f"{path} is no run folder", "no job.toml in it", "a run", remedy))
     return run
+
+
+# two files by which a run is known that was made before folders were marked
+_SIGNS = (
+    {"facts.json", "plan.json"},
+    {"split.json", "data.json"},
+    {"job.toml", "metrics.jsonl"},
+    {"job.toml", "checkpoints"},
+    {"job.toml", "bench"},
+)
+_MADE_LABELS = re.compile(r".+-[0-9a-f]{8}\.(png|tif|npz)")
+
+
+def is_own(run: RunFolder) -> bool:
+    """Say whether outsize made what is in a run folder."""
+    names = set(others_in(run.path))
+    if is_marked(run.path) or any(signs <= names for signs in _SIGNS):
+        return True
+    # of a check that was killed there are labels alone
+    return names == {"labels"} and all(map(_MADE_LABELS.fullmatch, others_in(run.labels)))
+
+
+def refuse_foreign(
+    run: RunFolder,
+    *,
+    overwrite: bool = False,
+    another: str = "set another `run` (--set run=runs/NAME)",
+    more: str = "train with --overwrite",
+) -> None:
+    """Refuse a run folder that holds what outsize did not write, or that no run can have for itself.
+
+    `another` and `more` say how to choose another folder, and how to write into this one all the same.
+    """
+    refuse_place(run.path, "the run folder", another)
+    found = others_in(run.path)
+    if found and not overwrite and not is_own(run):
+        need = "a new or empty folder, or one that outsize made"
+        remedy = f"{another}, or {more} to write over what is in the way"
+        raise OutputError(explain(f"run folder {run.path} is not outsize's own", listed(found), need, remedy))
+
+
+@contextmanager
+def working_in(
+    run: RunFolder, verb: str, consent: Consent = NONE_GIVEN, tell: Callable[[str], object] = lambda _: None
+) -> Iterator[None]:
+    """Hold a run folder alone, marked as outsize's own, while the block fills it; leave none that stays empty."""
+    refuse_foreign(run, overwrite=consent.overwrite)
+    with leaving_no_empty_folder(run.path), ExitStack() as stack:
+        with output_errors(run.lock):
+            run.path.mkdir(parents=True, exist_ok=True)
+            lock = holding(run.lock, f"run {run.path}", verb, take_over=consent.take_over, tell=tell)
+            stack.enter_context(lock)
+            is_new = mark(run.path)
+        try:
+            yield
+        except BaseException:
+            if is_new and {each.name for each in run.path.iterdir()} <= {MARK, run.lock.name}:
+                (run.path / MARK).unlink()
+            raise
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from outsize import cli
 from outsize.commands.bench import _table, memory
 from outsize.commands.report import report
+from outsize.files.ownership import mark
 from outsize.progress import Reporter
 
 
@@ -29,7 +30,13 @@ def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.Captur
         rounds=2,
         reporter=Reporter("json"),
     )
-    assert sorted(contents(out)) == ["bench", "bench/memory.json", "bench/memory.png", "job.toml"]
+    assert sorted(contents(out)) == [
+        ".outsize",
+        "bench",
+        "bench/memory.json",
+        "bench/memory.png",
+        "job.toml",
+    ]
     written = json.loads((out / "bench" / "memory.json").read_text())
     assert written["setting"] == {**written["setting"], "model": "unet", "batch": 2, "side_px": 64}
     assert written["versions"]["torch"]
@@ -65,6 +72,7 @@ def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.Captur
 def test_the_job_of_a_run_stays(trained_run: Path, tmp_path: Path, job_path: Path) -> None:
     out = tmp_path / "run"
     out.mkdir()
+    mark(out)
     (out / "job.toml").write_bytes((trained_run / "job.toml").read_bytes())
     how = {"overrides": (), "device_name": "cpu", "out": None, "budgets": None, "reporter": Reporter("quiet")}
     memory(job_path, ways="plain", rounds=1, **how)

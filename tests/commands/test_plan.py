@@ -17,6 +17,7 @@ from outsize.commands.plan import plan
 from outsize.commands.planning import situation_here, situation_named
 from outsize.commands.preparing import plan_job
 from outsize.errors import JobError, PlanError
+from outsize.files.ownership import mark
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
@@ -110,6 +111,7 @@ def test_more_gpus_than_samples_are_refused(run: Run, job_path: Path, unchanged:
 def test_a_plan_for_another_machine_says_why_it_is_not_written(job_path: Path) -> None:
     state = RunFolder(job_path.parent / "run").state
     state.parent.mkdir(parents=True)
+    mark(state.parents[1])
     state.touch()
     (kept,) = events(str(job_path), "--gpu", "v100-16")["kept"]
     assert kept["text"] == "not written: a plan for another machine is none for this one"

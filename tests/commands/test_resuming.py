@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from outsize.commands import train as training
 from outsize.commands import validating
 from outsize.commands.resuming import changed_keys, is_finished, resumes
 from outsize.commands.train import train
-from outsize.errors import RunError
+from outsize.errors import InUseError, OutputError, RunError
 from outsize.job import load_job
 from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
@@ -117,6 +120,70 @@ def test_a_training_is_begun_gone_on_with_or_refused(job_path: Path, fusing_run:
     empty = RunFolder(job_path.parent / "empty")
     assert not resumes(empty, job, "new")
     assert not resumes(empty, job, "resume")
+
+
+@pytest.mark.parametrize("mode", ["new", "resume"])
+def test_weights_without_a_state_are_not_lost(job_path: Path, mode: str) -> None:
+    run = _train(job_path, "new")
+    run.state.unlink()
+    before = {path: path.read_bytes() for path in (run.best, run.last, run.metrics)}
+    match = r"found weights of a training \(best.safetensors\), and no state.safetensors .*train.init=.*--overwrite"
+    with pytest.raises(RunError, match=match):
+        _train(job_path, mode)
+    assert {path: path.read_bytes() for path in before} == before
+    _train(job_path, "overwrite")
+    assert run.state.exists()
+
+
+@pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
+def test_a_run_beside_its_job_is_refused_before_the_job_is_lost(job_path: Path, mode: str) -> None:
+    text = "# a remark\n" + job_path.read_text()
+    job_path.write_text(text)
+    files = sorted(job_path.parent.rglob("*"))
+    match = (
+        "would write over its job .*--set run="
+        if mode == "overwrite"
+        else "write over its job|not outsize's own"
+    )
+    with pytest.raises(OutputError, match=match):
+        train(
+            job_path,
+            overrides=[f"run={job_path.parent.as_posix()}"],
+            device_name="cpu",
+            mode=mode,
+            reporter=Reporter("quiet"),
+        )
+    assert job_path.read_text() == text
+    assert sorted(job_path.parent.rglob("*")) == files
+
+
+def test_the_copy_of_the_job_in_a_run_may_be_given(job_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _train(job_path, "new")
+    for mode in ("resume", "overwrite"):
+        train(run.job, overrides=(), device_name="cpu", mode=mode, reporter=Reporter("quiet"))
+    run.job.write_text("# a remark\n" + run.job.read_text())
+    with pytest.raises(OutputError, match="would write over its job"):
+        train(run.job, overrides=(), device_name="cpu", mode="resume", reporter=Reporter("quiet"))
+
+
+def test_a_training_beside_another_one_is_refused(job_path: Path) -> None:
+    run = _train(job_path, "new")
+    files = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    script = (
+        "import sys; from pathlib import Path; from outsize.files.locks import holding\n"
+        "with holding(Path(sys.argv[1]), 'run', 'train'):\n    print('held', flush=True); sys.stdin.readline()"
+    )
+    command = [sys.executable, "-c", script, str(run.lock)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        for mode in ("new", "resume", "overwrite"):
+            with pytest.raises(InUseError, match=f"is in use: found `outsize train`, process {other.pid} on"):
+                _train(job_path, mode)
+        other.kill()
+    run.lock.unlink()
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == files
 
 
 def test_what_differs_is_named_key_by_key(job_path: Path) -> None:

@@ -20,8 +20,13 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _log(folder: Path, from_step: int = 0) -> TrainingLog:
-    return TrainingLog(folder / "metrics.jsonl", folder / "tensorboard", from_step=from_step)
+def _log(folder: Path, from_step: int = 0, from_epoch: int = 0) -> TrainingLog:
+    events = folder / "tensorboard"
+    return TrainingLog(folder / "metrics.jsonl", events, from_step=from_step, from_epoch=from_epoch)
+
+
+def _epoch(epoch: int, step: int, score: float = 0.25) -> dict[str, Any]:
+    return {"kind": "epoch", "phase": 0, "epoch": epoch, "step": step, "mean_iou": score}
 
 
 def test_each_tenth_step_and_every_epoch(tmp_path: Path) -> None:
@@ -59,6 +64,33 @@ def test_a_resumed_log_drops_what_came_after_and_a_broken_line(tmp_path: Path) -
     log = _log(tmp_path, from_step=20)
     log.line(_step(30))
     assert [line["step"] for line in _lines(path)] == [10, 20, 30]
+
+
+def test_an_epoch_that_was_scored_and_not_saved_is_logged_once(tmp_path: Path) -> None:
+    """A kill between the line and the state: the state of the epoch's last step is what training goes on from."""
+    path = tmp_path / "metrics.jsonl"
+    log = _log(tmp_path)
+    for record in (_step(10), _epoch(1, 10), _step(20), _epoch(2, 20, 0.5)):
+        log.line(record)
+    log = _log(tmp_path, from_step=20, from_epoch=1)
+    log.line(_epoch(2, 20, 0.5))
+    assert [(line["kind"], line["step"]) for line in _lines(path)] == [
+        ("step", 10),
+        ("epoch", 10),
+        ("step", 20),
+        ("epoch", 20),
+    ]
+    _log(tmp_path, from_step=20, from_epoch=2)
+    assert len(_lines(path)) == 4
+
+
+def test_lines_that_earlier_versions_wrote_twice_are_cut(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    for record in (_epoch(1, 10, 0.1), _epoch(1, 10, 0.2), _epoch(2, 20)):
+        log.line(record)
+    _log(tmp_path, from_step=20, from_epoch=2)
+    found = [(line["epoch"], line["mean_iou"]) for line in _lines(tmp_path / "metrics.jsonl")]
+    assert found == [(1, 0.2), (2, 0.25)]
 
 
 def test_a_line_has_the_mean_times_of_all_steps_since_the_last(tmp_path: Path) -> None:

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.commands.naming import naming
 from outsize.errors import JobError, explain
+from outsize.files.ownership import mark
 from outsize.job import Job, dump_job, load_job
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, leaving_no_empty_folder, output_errors, write_json, write_text
+from outsize.runs import (
+    RunFolder,
+    leaving_no_empty_folder,
+    output_errors,
+    refuse_foreign,
+    write_json,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from outsize.bench.cap import Cap
@@ -51,6 +59,7 @@ def memory(
     run = RunFolder(Path(job.run) if out is None else out)
     target = run.bench / "memory.json"
     device = pick_device(device_name)
+    refuse_foreign(run)
     with naming(job_path), leaving_no_empty_folder(run.bench):
         with output_errors(target):
             run.bench.mkdir(parents=True, exist_ok=True)  # now: it would be late after minutes of measuring
@@ -58,6 +67,8 @@ def memory(
         where = situation_here(device, job.train.precision)
         planned = plan_job(_without_limit(job, where), where, reporter, ground)
         measured = _measure(job, planned, names, limits, rounds, reporter)
+    with output_errors(run.path):
+        mark(run.path)
     if not run.job.exists():  # a report begins with the job
         write_text(run.job, dump_job(job))
     write_json(target, measured)

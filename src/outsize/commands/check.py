@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outsize.commands.naming import naming
-from outsize.errors import DataError, OutsizeError
+from outsize.errors import DataError, InUseError, OutsizeError
 from outsize.job import Job, load_job
 from outsize.job.models import refuse_unknown_model, refuse_unknown_options
 from outsize.progress import Reporter
-from outsize.runs import RunFolder
+from outsize.runs import RunFolder, refuse_foreign, working_in
 from outsize.units import format_count
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
+    refuse_foreign(run)
     num_threads = max(job.train.workers, num_cores())
     with naming(job_path):
         refuse_unknown_model(job.model.name)
@@ -49,11 +50,16 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
             known=known,
             bar=lambda total: stack.enter_context(reporter.bar("check", total, "part")),
         )
-    write_split(run.split, checked.splits)
-    save(run.data, job.data, splits, checked)
+    written = f"written: {run.data}, {run.split}"
+    try:
+        with working_in(run, "check"):
+            write_split(run.split, checked.splits)
+            save(run.data, job.data, splits, checked)
+    except InUseError as error:
+        written = f"not written: {error}"
     _say(job, checked, reporter)
     _refuse(checked.problems, reporter)
-    reporter.say("written", f"written: {run.data}, {run.split}")
+    reporter.say("written", written)
 
 
 def blocks_halo_px(job: Job, in_channels: int) -> int:

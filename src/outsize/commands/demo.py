@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
 from outsize.commands import check, evaluate, plan, predict, report, train, verify
+from outsize.errors import OutputError, explain, listed
+from outsize.files.ownership import Consent, is_marked, mark, others_in
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, write_text
+from outsize.runs import RunFolder, refuse_foreign, working_in, write_text
 from outsize.units import format_seconds
 
 # name of the split, seed, side in pixels
 _SCENES = (("train", 1, 1024), ("train", 2, 1024), ("val", 3, 512), ("test", 4, 1280))
+_DATA, _JOB_NAME = "data", "demo.toml"
 
 _JOB = """\
 # The demo's job: small enough for two CPU cores, and a whole job all the same.
@@ -50,12 +52,35 @@ gpu_memory = "2GiB"
 """
 
 
-def demo(out: Path, *, device_name: str, reporter: Reporter) -> None:
-    """Fill a run folder with a whole job on synthetic scenes and say where to look."""
-    start_s = time.perf_counter()
+def demo(out: Path, *, device_name: str, reporter: Reporter, overwrite: bool = False) -> None:
+    """Fill a run folder with a whole job on synthetic scenes and say where to look.
+
+    `overwrite`: also a folder with files of others in it, which stay but for those in the way.
+    """
     run = RunFolder(out)
-    job_path = out / "demo.toml"
-    tests = _draw_scenes(out / "data", reporter)
+    another, more = "choose another --out", "say --overwrite"
+    refuse_foreign(run, overwrite=overwrite, another=another, more=more)
+    _refuse_other_data(run, overwrite)
+    with working_in(run, "demo", Consent(overwrite), tell=lambda text: reporter.say("lock", text)):
+        _fill(run, device_name, reporter)
+
+
+def _refuse_other_data(run: RunFolder, overwrite: bool) -> None:
+    """Refuse to draw scenes among those of somebody else."""
+    data = run.path / _DATA
+    found = others_in(data)
+    drawn = tuple(f"{split}-{seed}" for split, seed, _ in _SCENES)
+    # the folder of an earlier version has no mark
+    is_old = (run.path / _JOB_NAME).is_file() and all(name.startswith(drawn) for name in found)
+    if found and not overwrite and not is_marked(data) and not is_old:
+        need, remedy = "none, or the scenes of a demo", "choose another --out, or say --overwrite"
+        raise OutputError(explain(f"the demo would draw scenes into {data}", listed(found), need, remedy))
+
+
+def _fill(run: RunFolder, device_name: str, reporter: Reporter) -> None:
+    start_s, out = time.perf_counter(), run.path
+    job_path = out / _JOB_NAME
+    tests = _draw_scenes(out / _DATA, reporter)
     write_text(job_path, _JOB.format(run=out.resolve().as_posix(), classes=_class_tables()))
     check.check(job_path, overrides=(), reporter=reporter)
     plan.plan(job_path, overrides=(), device_name=device_name, reporter=reporter)
@@ -80,8 +105,11 @@ def demo(out: Path, *, device_name: str, reporter: Reporter) -> None:
 
 def _draw_scenes(folder: Path, reporter: Reporter) -> list[Path]:
     from outsize.data.synthetic import draw_scene
+    from outsize.raster import disk
 
-    shutil.rmtree(folder, ignore_errors=True)
+    disk.make_folder(folder)
+    with disk.disk_errors(folder):
+        mark(folder)
     tests = []
     with reporter.bar("draw scenes", sum(side for _, _, side in _SCENES), "row") as bar:
         for split, seed, side_px in _SCENES:

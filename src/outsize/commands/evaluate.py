@@ -139,13 +139,14 @@ def _draw_places(
     table: NDArray[np.uint8],
 ) -> list[dict[str, Any]]:
     """Draw the best, the median and the worst places and return what scores.json says of them."""
-    from outsize.infer.places import pick_places
+    from outsize.infer.places import RANKS, pick_places
     from outsize.infer.view import view_window
     from outsize.tasks.draw import draw_place
 
-    for old in run.pictures.glob(f"{split}-*.png"):
-        with output_errors(old):
-            old.unlink(missing_ok=True)
+    for rank in RANKS:
+        for old in run.pictures.glob(f"{split}-{rank}-[0-9]*.png"):
+            with output_errors(old):
+                old.unlink(missing_ok=True)
     classes = [(each.name, each.colour) for each in job.data.classes]
     drawn: list[dict[str, Any]] = []
     places = [replace(place, scene=number) for number, found in enumerate(compared) for place in found.places]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outsize.commands.naming import naming
-from outsize.errors import JobError, explain
+from outsize.errors import InUseError, JobError, explain
 from outsize.job import Job, load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
-from outsize.runs import RunFolder
+from outsize.runs import RunFolder, refuse_foreign, working_in
 from outsize.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def plan(
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
+    refuse_foreign(run)
     if gpu is None and num_gpus != 1:
         need = "--gpu with it: the name of a machine"
         raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
@@ -72,11 +73,22 @@ def plan(
         _say_request(job, planned, beyond, reporter)
     if gpu is not None:
         reporter.say("kept", "not written: a plan for another machine is none for this one")
-    elif run.state.exists():  # facts, plan and split of a training are those it was made with
-        reporter.say("kept", f"not written: {run.path} holds a training and its plan")
     else:
-        planned.record(run)
-        reporter.say("written", f"written: {run.facts}, {run.plan}")
+        _record(planned, run, reporter)
+
+
+def _record(planned: Planned, run: RunFolder, reporter: Reporter) -> None:
+    """Leave facts, plan and split in a run, but not over those that a training was made with, or goes on with."""
+    if run.is_trained:
+        reporter.say("kept", f"not written: {run.path} holds a training and its plan")
+        return
+    try:
+        with working_in(run, "plan"):
+            planned.record(run)
+    except InUseError as error:
+        reporter.say("kept", f"not written: {error}")
+        return
+    reporter.say("written", f"written: {run.facts}, {run.plan}")
 
 
 def _say_where(job: Job, where: Situation, reporter: Reporter) -> None:

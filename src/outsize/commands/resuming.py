@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.commands.hosting import host_has_room
 from outsize.commands.planned import read_train_plan
-from outsize.errors import RunError, explain, listed
+from outsize.errors import OutputError, RunError, explain, listed
 from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
@@ -22,7 +23,7 @@ _MAX_CHARS = 40  # of a value that is told
 
 
 def resumes(run: RunFolder, job: Job, mode: str) -> bool:
-    """Say whether to resume; refuse to mix a new training with an old one."""
+    """Say whether to resume; refuse to mix a new training with an old one, or to lose the weights of one."""
     if mode == "resume" and run.state.exists():
         before = load_job(open_run(run.path).job)
         if any(getattr(before, part) != getattr(job, part) for part in _FIXED):
@@ -33,7 +34,27 @@ def resumes(run: RunFolder, job: Job, mode: str) -> bool:
     if run.state.exists() and mode == "new":
         remedy = "continue with --resume, start anew with --overwrite, or set another `run` in the job"
         raise RunError(explain(f"run {run.path} exists", "a training in it", "an empty folder", remedy))
+    if run.is_trained and mode != "overwrite":
+        found = f"weights of a training ({run.best.name}), and no {run.state.name} to go on from"
+        remedy = (
+            f"start another run from these weights (--set train.init={run.path.as_posix()} --set run="
+            f"{run.path.as_posix()}-2), or say --overwrite to begin anew and lose them"
+        )
+        raise RunError(explain(f"run {run.path} exists", found, "an empty folder", remedy))
     return False
+
+
+def refuse_losing_job(run: RunFolder, job_path: Path) -> None:
+    """Refuse a run whose copy of the job would take the place of the job itself, comments and all."""
+    try:
+        is_same = run.job.samefile(job_path)
+    except OSError:
+        return
+    # the copy that a run keeps, given as a job, is written as it is
+    if is_same and job_path.read_text(encoding="utf-8") != dump_job(load_job(job_path)):
+        found = f"run = {str(run.path)!r}, the folder of the job itself"
+        need, remedy = "a folder of its own", "set another `run` (--set run=runs/NAME)"
+        raise OutputError(explain(f"the run would write over its job {job_path}", found, need, remedy))
 
 
 def changed_keys(before: Job, now: Job) -> list[str]:

@@ -13,14 +13,23 @@ from outsize.commands.hosting import place, what_moved
 from outsize.commands.lessons import Lessons, batch_maker, open_feed, open_lessons
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
-from outsize.commands.resuming import begin, is_finished, plan_to_go_on_with, resumes, say_finished
+from outsize.commands.resuming import (
+    begin,
+    is_finished,
+    plan_to_go_on_with,
+    refuse_losing_job,
+    resumes,
+    say_finished,
+)
 from outsize.commands.taken import memory_taken
 from outsize.commands.validating import log_and_say, validate_with_less
 from outsize.errors import RunError, explain
+from outsize.files.beside import clear_left
+from outsize.files.ownership import Consent
 from outsize.job import Job, load_job
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
-from outsize.runs import RunFolder
+from outsize.runs import RunFolder, working_in
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,17 +42,35 @@ if TYPE_CHECKING:
 
 
 def train(
-    job_path: Path, *, overrides: Sequence[str], device_name: str, mode: str, reporter: Reporter
+    job_path: Path,
+    *,
+    overrides: Sequence[str],
+    device_name: str,
+    mode: str,
+    reporter: Reporter,
+    take_over: bool = False,
 ) -> RunFolder:
-    """Train as a job says; `mode` is "new", "resume" or "overwrite"."""
+    """Train as a job says; `mode` is "new", "resume" or "overwrite".
+
+    `take_over`: also where a process on another host, which is over, left the run locked.
+    """
+    job = load_job(job_path, overrides)
+    run = RunFolder(Path(job.run))
+    refuse_losing_job(run, job_path)
+    consent = Consent(overwrite=mode == "overwrite", take_over=take_over)
+    with working_in(run, "train", consent, tell=lambda text: reporter.say("lock", text)):
+        clear_left(run.best.parent, is_alone=True)
+        _train(job, run, job_path, device_name, mode, reporter)
+    return run
+
+
+def _train(job: Job, run: RunFolder, job_path: Path, device_name: str, mode: str, reporter: Reporter) -> None:
     from outsize.commands.preparing import prepare
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
 
-    job = load_job(job_path, overrides)
-    run = RunFolder(Path(job.run))
     resuming = resumes(run, job, mode)
     if pick_device(device_name).type == "cuda":
         get_processes_ready()
@@ -58,7 +85,7 @@ def train(
     prepared.record(run)
     if state is not None and is_finished(job, state[1]):
         say_finished(run, state[1], reporter)
-        return run
+        return
     for plan in (prepared.train_plan, prepared.predict_plan):
         say_plan(plan, reporter)
     if not prepared.splits.val:
@@ -75,7 +102,6 @@ def train(
         summary = usage.summary(num_steps * job.train.batch, images_at_once=job.train.batch)
     write_usage(run.path, "train", summary)
     _sum_up(job, run, position, reporter)
-    return run
 
 
 def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) -> None:
@@ -110,8 +136,8 @@ def _fit(
 
     task = TASKS[job.task]
     recipe = _recipe(job, lessons.windows)
-    done = state[1]["total_steps"] if state else 0
-    log = TrainingLog(run.metrics, run.events, from_step=done)
+    done, num_epochs = (state[1]["total_steps"], state[1]["total_epochs"]) if state else (0, 0)
+    log = TrainingLog(run.metrics, run.events, from_step=done, from_epoch=num_epochs)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
     tell, meter, recordings = partial(_tell, log=log, reporter=reporter), Meter(), Recordings()
     composed = partial(compose, prepared.model, loss_terms, bf16=prepared.where.bf16)

@@ -13,6 +13,7 @@ from outsize.metrics.confusion import Counts, Scores, confusion
 from outsize.tiles.window import Window
 
 PLACE_PX = 256
+RANKS = ("best", "median", "worst")
 NUM_EACH = 3  # places kept of each rank
 
 
@@ -80,5 +81,6 @@ def pick_places(places: Sequence[Place], num_each: int = NUM_EACH) -> list[tuple
     middle = (len(ordered) - 1) / 2
     left = [(abs(at - middle), place) for at, place in enumerate(ordered) if place not in (*best, *worst)]
     median = [place for _, place in sorted(left, key=lambda pair: pair[0])[:num]]
-    ranks = {"best": best, "median": median, "worst": worst}
-    return [(rank, place) for rank, found in ranks.items() for place in found]
+    return [
+        (rank, place) for rank, found in zip(RANKS, (best, median, worst), strict=True) for place in found
+    ]

@@ -17,12 +17,13 @@ LOG_STEPS = 10  # reading a loss makes a GPU wait, so not every step
 
 
 class TrainingLog:
-    """Appends lines while a training runs; opened at a step, it drops what an interrupted run logged after it."""
+    """Appends lines while a training runs; opened at a position, it drops what an interrupted run logged after it."""
 
-    def __init__(self, metrics: Path, events: Path, from_step: int) -> None:
+    def __init__(self, metrics: Path, events: Path, *, from_step: int, from_epoch: int = 0) -> None:
+        """Go on after so many steps, and so many epochs that were scored."""
         self._path = metrics
         self._times: list[dict[str, float]] = []  # of the steps since the last line
-        self._keep_until(from_step)
+        self._keep_until(from_step, from_epoch)
         self._events = _Events(events, from_step)
 
     def line(self, record: Mapping[str, Any]) -> None:
@@ -38,18 +39,20 @@ class TrainingLog:
         scalars = {f"{plain['kind']}/{name}": value for name, value in _scalars(plain)}
         self._events.add(plain["step"], scalars)
 
-    def _keep_until(self, step: int) -> None:
+    def _keep_until(self, step: int, epoch: int) -> None:
         if not self._path.exists():
             return
-        kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
+        kept: dict[tuple[str, int], str] = {}  # of several lines of one epoch the last
+        for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines()):
             try:
                 record = json.loads(line)
             except json.JSONDecodeError:
                 break  # the line that was being written when the run was killed
-            if record["step"] <= step:
-                kept.append(line + "\n")
-        write_text(self._path, "".join(kept))
+            # an epoch that was scored and not saved is scored once more, from a state of its last step
+            is_epoch = record["kind"] == "epoch"
+            if record["step"] <= step and not (is_epoch and record["epoch"] > epoch):
+                kept["epoch" if is_epoch else "line", record["epoch"] if is_epoch else number] = line + "\n"
+        write_text(self._path, "".join(kept.values()))
 
 
 class _Events:
