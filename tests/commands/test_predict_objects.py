@@ -25,6 +25,7 @@ from outsize.data.catalogue import open_data
 from outsize.data.split import write_split
 from outsize.data.statistics import BandStatistics
 from outsize.errors import OutputError, RunError
+from outsize.files.ownership import is_ours
 from outsize.infer import api
 from outsize.infer import ready as ready_module
 from outsize.infer.object_scene import ObjectProducts
@@ -85,6 +86,7 @@ def test_objects_become_layers_results_ids_and_a_picture(run: RunFolder) -> None
     table = dict(zip(meta["fields"], columns, strict=True))
     assert table["id"].tolist() == list(range(1, 26))
     assert table["area_m2"].sum() == pytest.approx(entry["area_m2"], rel=1e-6)
+    assert all(is_ours(Path(entry[what])) for what in ("map", "objects", "ids", "picture"))
     with rasterio.open(entry["ids"]) as file:
         ids = file.read(1)
         assert set(np.unique(ids)) == set(range(26))

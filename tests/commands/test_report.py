@@ -6,11 +6,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from outsize import cli
 from outsize.commands.origin import origin
 from outsize.commands.report import report
+from outsize.errors import OutputError
+from outsize.files.ownership import is_ours
 from outsize.progress import Reporter
 
 
@@ -36,6 +39,17 @@ def test_several_runs_go_where_they_are_asked_to(trained_run: Path, tmp_path: Pa
     assert target == tmp_path / "new" / "page.html"
     assert "Runs side by side" in target.read_text()
     assert not (trained_run / "report.html").exists()
+
+
+def test_a_page_of_another_make_stays_unless_a_user_says_so(trained_run: Path, tmp_path: Path) -> None:
+    target, quiet = tmp_path / "page.html", Reporter("quiet")
+    target.write_text("mine")
+    with pytest.raises(OutputError, match=r"page.html would be written over: .*say --overwrite"):
+        report([trained_run], out=target, reporter=quiet)
+    assert target.read_text() == "mine"
+    for overwrite in (True, False):  # a second time it is ours
+        report([trained_run], out=target, reporter=quiet, overwrite=overwrite)
+    assert is_ours(target)
 
 
 def test_a_run_knows_what_it_came_from(trained_run: Path) -> None:

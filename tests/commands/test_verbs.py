@@ -20,7 +20,7 @@ from outsize.commands.info import info
 from outsize.commands.plan import plan
 from outsize.commands.predict import _products, images_of, predict
 from outsize.commands.verify import verify
-from outsize.errors import JobError, RunError
+from outsize.errors import JobError, OutputError, RunError
 from outsize.job import PredictSection
 from outsize.plan.plan import plan_from_dict
 from outsize.progress import Reporter
@@ -117,6 +117,21 @@ def test_a_scene_named_from_one_folder_is_known_in_another(
     predict(run.path, [Path("test-2.tif")], out=None, overrides=(), device_name="cpu", reporter=QUIET)
     monkeypatch.chdir(tmp_path)
     assert evaluate(run.path, split="test", reporter=QUIET)["num_px"] > 0
+
+
+@pytest.mark.parametrize("name", ["test-2.tif", "test-2.gpkg", "test-2.qml", "test-2_confidence.tif"])
+def test_predict_leaves_files_of_others_alone(
+    run: RunFolder, scenes: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "maps" / name).write_text("mine")
+    asked = ["predict", str(run.path), str(scenes / "test-2.tif"), "--out", str(tmp_path / "maps"), "-q"]
+    refused = CliRunner().invoke(app, [*asked, "--device", "cpu"])
+    assert isinstance(refused.exception, OutputError)
+    assert f"{name} would be written over: found a file of other make" in str(refused.exception)
+    assert [path.name for path in (tmp_path / "maps").iterdir()] == [name]
+    assert (tmp_path / "maps" / name).read_text() == "mine"
+    assert CliRunner().invoke(app, [*asked, "--device", "cpu", "--overwrite"]).exit_code == 0
 
 
 def test_predict_takes_the_scenes_of_a_split_or_images_and_not_both(run: RunFolder) -> None:

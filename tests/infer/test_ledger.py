@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outsize.infer.ledger import choose_names, read_ledger, write_ledger
+from outsize.infer.ledger import add_to_ledger, choose_names, read_ledger
 
 
 def _predict(folder: Path, scenes: list[Path]) -> list[str]:
     names = choose_names(folder, scenes)
-    entries = read_ledger(folder)
     for scene, name in zip(scenes, names, strict=True):
-        entries[str(scene.resolve())] = {"scene": str(scene), "map": str(folder / f"{name}.tif")}
-    write_ledger(folder, entries, {"run": "x"})
+        add_to_ledger(folder, {"scene": str(scene), "map": str(folder / f"{name}.tif")}, {"run": "x"})
     return names
 
 

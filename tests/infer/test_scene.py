@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outsize.errors import DataError
+from outsize.errors import DataError, OutputError
+from outsize.files.ownership import Consent, is_ours
 from outsize.infer.prepare import make_prepare
 from outsize.infer.scene import Products, predict_scene
 from outsize.infer.stream import Settings
@@ -95,6 +96,8 @@ def test_everything_asked_for_is_there_and_nothing_else(
     summary = _predict(net, card, info, products, tiling(64))
     names = {path.name for path in folder.iterdir()}
     assert names == {"map.tif", "map.qml", "map_confidence.tif", "map_probabilities.tif", "map.gpkg"}
+    assert all(map(is_ours, products.paths))
+    assert set(summary["files"]) == names
     assert summary["map"] == str(products.map_path)
     assert summary["polygons"] == str(products.polygons)
     for path in (products.map_path, products.confidence_path, products.probabilities_path):
@@ -111,6 +114,21 @@ def test_everything_asked_for_is_there_and_nothing_else(
     np.testing.assert_array_equal(shares.max(0)[valid], confidence[valid])
     with rasterio.open(products.map_path) as file:
         assert file.colormap(1)[card.classes[2].value][:3] == card.classes[2].colour
+
+
+def test_a_map_in_the_place_of_a_users_file_is_refused(
+    tmp_path: Path, net: nn.Module, card: Card, info: SceneInfo, tiling: Tilings
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "map.qml").write_text("mine")
+    products = Products(folder / "map.tif", polygons=folder / "map.geojson")
+    with pytest.raises(OutputError, match=r"map.qml would be written over"):
+        _predict(net, card, info, products, tiling(64))
+    assert [path.name for path in folder.iterdir()] == ["map.qml"]
+    for consent in (Consent(overwrite=True), Consent()):
+        _predict(net, card, info, replace(products, consent=consent), tiling(64))
+    assert all(map(is_ours, products.paths))
 
 
 def test_polygons_do_not_depend_on_the_tiles(

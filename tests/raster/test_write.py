@@ -182,14 +182,22 @@ def test_full_disk_is_told_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_disk_that_fills_up_while_writing_leaves_nothing(tmp_path, monkeypatch):
+def test_tiles_done_before_the_disk_was_full_are_kept(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    store = TileStore.open(tmp_path / "s", scene(100, 90), CLASSES, 4, "k", block_px=64)
-    monkeypatch.setattr(write_module, "_write_at", refuse)
-    with pytest.raises(OutputError, match="No space left"):
-        store.write(0, Window(0, 0, 64, 64), {"classes": np.ones((64, 64), np.uint8)})
+    ones = {"classes": np.ones((64, 64), np.uint8)}
+    with TileStore.open(tmp_path / "s", scene(100, 90), CLASSES, 4, "k", block_px=64) as store:
+        store.write(0, Window(0, 0, 64, 64), ones)
+        with monkeypatch.context() as patch:
+            patch.setattr(write_module, "_write_at", refuse)
+            with pytest.raises(OutputError, match="No space left"):
+                store.write(1, Window(0, 64, 64, 64), ones)
+        assert store.num_done == 1
+        assert store.num_bytes >= 64 * 64
+    with TileStore.open(tmp_path / "s", scene(100, 90), CLASSES, 4, "k", block_px=64) as store:
+        assert [store.is_done(index) for index in range(4)] == [True, False, False, False]
+    store.discard()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,6 +12,7 @@ from outsize.commands.naming import naming
 from outsize.commands.predict_objects import predict_objects
 from outsize.commands.scoring import refuse_missed
 from outsize.errors import JobError, OutputError, explain
+from outsize.files.ownership import NONE_GIVEN, Consent
 from outsize.job import PredictSection, load_job
 from outsize.progress import Reporter
 from outsize.runs import leaving_no_empty_folder, open_run
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from outsize.raster.read import SceneInfo
 
 
-def predict(
+def predict(  # noqa: PLR0913 (each is what a user may say)
     run_path: Path,
     images: Sequence[Path],
     *,
@@ -35,13 +36,15 @@ def predict(
     reporter: Reporter,
     aoi: Path | None = None,
     stacks: Sequence[str] = (),
+    consent: Consent = NONE_GIVEN,
 ) -> list[dict[str, Any]]:
     """Predict scenes (by default those held back) with the best weights of a run, inside `aoi` only.
 
     `stacks` are scenes of one file per band, as texts: red.tif,green.tif,nir.tif. Returns what predict.json lists.
     """
     from outsize.data.recall import recall_images
-    from outsize.infer.ledger import choose_names
+    from outsize.infer.ledger import choose_names, read_ledger
+    from outsize.infer.outputs import refuse_to_take
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
     from outsize.infer.scene import Products
@@ -60,10 +63,13 @@ def predict(
     finds_objects = TASKS[job.task].decode is None
     make: Any = _object_products if finds_objects else _products
     products: list[Products | ObjectProducts] = [
-        replace(make(folder / name, job.predict, info), inside=areas[info.path])
+        replace(make(folder / name, job.predict, info), inside=areas[info.path], consent=consent)
         for name, info in zip(names, infos, strict=True)
     ]
     _refuse_overwriting(products, infos)
+    known = read_ledger(folder)
+    for info, each in zip(infos, products, strict=True):  # now, not after hours
+        refuse_to_take(each.paths, info.path, consent, known)
     pick_device(device_name)
     with naming(run.job):
         ready = load_ready(
@@ -102,7 +108,7 @@ def _predict(
     approximate: dict[str, Any],
     reporter: Reporter,
 ) -> list[dict[str, Any]]:
-    from outsize.infer.ledger import read_ledger, write_ledger
+    from outsize.infer.ledger import add_to_ledger
     from outsize.infer.scene import predict_scene
 
     results = []
@@ -121,8 +127,7 @@ def _predict(
         results.append({**result, **ready.about(info), **approximate})
         _say(result, info, reporter)
         folder = products.map_path.parent
-        entries = {**read_ledger(folder), str(info.path.resolve()): results[-1]}
-        write_ledger(folder, entries, {"run": str(run_path), "plan": ready.plan.as_dict()})
+        add_to_ledger(folder, results[-1], {"run": str(run_path), "plan": ready.plan.as_dict()})
     return results
 
 

@@ -24,7 +24,7 @@ def predict_objects(
     reporter: Reporter,
 ) -> list[dict[str, Any]]:
     """Predict scenes one after the other, each with files of its own; returns what predict.json lists."""
-    from outsize.infer.ledger import read_ledger, write_ledger
+    from outsize.infer.ledger import add_to_ledger
     from outsize.infer.object_scene import finder_of, predict_objects
     from outsize.measure.usage import watching, write_usage
 
@@ -36,8 +36,7 @@ def predict_objects(
             results.append(result)
             _say(result, info, reporter)
             folder = products.vectors.parent
-            entries = {**read_ledger(folder), str(info.path.resolve()): result}
-            write_ledger(folder, entries, {"run": str(run_path), "plan": ready.plan.as_dict()})
+            add_to_ledger(folder, result, {"run": str(run_path), "plan": ready.plan.as_dict()})
         summary = usage.summary(len(scenes), images_at_once=ready.settings.batch)
     write_usage(run_path, "predict", summary)
     text = f"{summary['s_per_image']:.3g} s per image, CPU load {summary['cpu_load']:.2f}"

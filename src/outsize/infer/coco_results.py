@@ -12,6 +12,7 @@ import numpy as np
 from outsize.data.coco_masks import unpack_counts
 from outsize.data.objects import Object, make_object, pack_runs, runs
 from outsize.errors import RunError, explain
+from outsize.files.ownership import MADE_BY
 from outsize.raster.scene import SceneInfo
 from outsize.runs import write_text
 from outsize.tiles.window import Window
@@ -20,6 +21,7 @@ from outsize.tiles.window import Window
 def write_results(path: Path, objects: Sequence[Object], info: SceneInfo, class_names: Sequence[str]) -> None:
     """Write the objects of one scene as a COCO data set of one image, with scores; classes count from 1."""
     tree = {
+        "info": {"description": MADE_BY},
         "images": [{"id": 1, "file_name": info.path.name, "height": info.height, "width": info.width}],
         "categories": [{"id": number, "name": name} for number, name in enumerate(class_names, start=1)],
         "annotations": [_annotation(number, each, info) for number, each in enumerate(objects, start=1)],

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from outsize.runs import read_json, write_json
+from outsize.files.locks import holding
+from outsize.runs import output_errors, read_json, write_json
 
 LEDGER = "predict.json"
+Ledger = Mapping[str, Mapping[str, Any]]  # by the resolved path of the scene
 
 
 def read_ledger(folder: Path) -> dict[str, dict[str, Any]]:
@@ -20,9 +23,25 @@ def read_ledger(folder: Path) -> dict[str, dict[str, Any]]:
     return {_key(Path(entry["scene"])): entry for entry in read_json(path, "predict")["scenes"]}
 
 
-def write_ledger(folder: Path, entries: Mapping[str, dict[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Write all entries, the earlier ones and those of this call."""
-    write_json(folder / LEDGER, {**facts, "scenes": list(entries.values())})
+def add_to_ledger(folder: Path, entry: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write an entry beside the earlier ones, and those that others add meanwhile."""
+    path = folder / LEDGER
+    with ExitStack() as stack:
+        with output_errors(path):
+            lock = folder / f".{LEDGER}.outsize.lock"
+            stack.enter_context(holding(lock, str(path), "predict", wait=True))
+        entries = {**read_ledger(folder), _key(Path(entry["scene"])): entry}
+        write_json(path, {**facts, "scenes": list(entries.values())})
+
+
+def listed_before_marks(entry: Mapping[str, Any]) -> set[str]:
+    """Return the names of files of an entry by a version that did not write its name into them."""
+    if "files" in entry or "map" not in entry:
+        return set()
+    kinds = ("map", "confidence", "polygons", "objects", "ids", "picture")
+    stem = Path(entry["map"]).stem
+    names = {Path(entry[kind]).name for kind in kinds if kind in entry}
+    return names | {f"{stem}.qml", f"{stem}_probabilities.tif"}
 
 
 def choose_names(folder: Path, scenes: Sequence[Path]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.objects import Object, crop
+from outsize.files.ownership import MADE_BY
 from outsize.raster.read import SceneInfo, SceneReader
 from outsize.runs import write_beside
 from outsize.tasks.draw import GAP_PX, Colour, stretch
@@ -30,8 +31,10 @@ def draw_objects(
     bands: Sequence[str] = (),
 ) -> None:
     """Write a PNG of a scene, or of a part around its objects, once for each list of them under its title."""
-    from PIL import Image
+    from PIL import Image, PngImagePlugin
 
+    about = PngImagePlugin.PngInfo()
+    about.add_text("Software", MADE_BY)
     place = _place([each for listed in objects.values() for each in listed], info.height, info.width)
     with SceneReader(info) as reader:
         raster = reader.read(place)
@@ -41,7 +44,8 @@ def draw_objects(
         shown = outlined(seen, crop(listed, place), colours)
         panels += [_titled(shown, title), np.full((place.height + _TITLE_PX, GAP_PX, 3), 255, np.uint8)]
     with write_beside(path) as temporary:
-        Image.fromarray(np.concatenate(panels[:-1], axis=1)).save(temporary, format="png", compress_level=3)
+        picture = Image.fromarray(np.concatenate(panels[:-1], axis=1))
+        picture.save(temporary, format="png", compress_level=3, pnginfo=about)
 
 
 def outlined(

@@ -6,13 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from outsize.data.objects import Object
+from outsize.files.ownership import NONE_GIVEN, Consent
 from outsize.infer.coco_results import write_results
 from outsize.infer.object_picture import draw_objects
 from outsize.infer.objects import Finder, find_objects
+from outsize.infer.outputs import taking
 from outsize.infer.ready import Ready
 from outsize.infer.stream import Waits
 from outsize.job import ObjectsSection
@@ -34,6 +37,7 @@ class ObjectProducts:
     stem: Path
     section: ObjectsSection
     inside: AreaOfInterest | None = None
+    consent: Consent = NONE_GIVEN
 
     @property
     def vectors(self) -> Path:
@@ -84,6 +88,13 @@ def predict_objects(
     finder: Finder, card: Card, info: SceneInfo, products: ObjectProducts, reporter: Reporter
 ) -> dict[str, Any]:
     """Find the objects of one scene, write them, and return what was done, for predict.json."""
+    with taking(products.paths, info.path, products.consent, partial(reporter.say, "lock")):
+        return _predict_objects(finder, card, info, products, reporter)
+
+
+def _predict_objects(
+    finder: Finder, card: Card, info: SceneInfo, products: ObjectProducts, reporter: Reporter
+) -> dict[str, Any]:
     tiles = finder.tiles(info)
     start_s, waits = time.perf_counter(), Waits()
     with SceneReader(info) as reader, reporter.bar(f"predict {info.path.name}", len(tiles), "tile") as bar:
@@ -95,6 +106,7 @@ def predict_objects(
     return {
         "scene": str(info.path.resolve()),  # found again from any folder
         **products.names,
+        "files": [path.name for path in products.paths],
         "height": info.height,
         "width": info.width,
         "num_tiles": len(tiles),

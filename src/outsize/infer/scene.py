@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, OutputError, explain
+from outsize.files.ownership import NONE_GIVEN, Consent, is_marked, mark
+from outsize.infer.outputs import taking
 from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, TileResult, Waits, stream_tiles
 from outsize.plan.plan import Tiling
@@ -36,6 +38,7 @@ from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted, d
 from outsize.tiles.grid import redundancy
 from outsize.tiles.window import Tile
 from outsize.train.checkpoint import Card
+from outsize.units import format_bytes, format_count
 
 _AHEAD = 8  # finished cores that may wait for the writer
 
@@ -53,6 +56,7 @@ class Products:
     overviews: Literal["mode", "nearest"] = "mode"
     inside: AreaOfInterest | None = None  # nothing is predicted outside of it
     threshold: float = THRESHOLD  # of a network of one logit
+    consent: Consent = NONE_GIVEN
 
     @property
     def style_path(self) -> Path:
@@ -105,6 +109,21 @@ def predict_scene(
     reporter: Reporter,
 ) -> dict[str, Any]:
     """Predict one scene and return what was done; an interrupted one is taken up again, if its weights have an id."""
+    tell = partial(reporter.say, "lock")
+    with taking(products.paths, info.path, products.consent, tell):
+        return _predict(model, card, info, products, tiling, settings, weights_id, reporter)
+
+
+def _predict(
+    model: nn.Module,
+    card: Card,
+    info: SceneInfo,
+    products: Products,
+    tiling: Tiling,
+    settings: Settings,
+    weights_id: str,
+    reporter: Reporter,
+) -> dict[str, Any]:
     tiles = tiling.cover(info.height, info.width)
     wanted = _wanted(card, products)
     start_s = time.perf_counter()
@@ -133,14 +152,19 @@ def predict_scene(
         with _staged(products) as staged:
             summary = _finish(store, info, card, staged, reporter)
     except BaseException as error:
-        # leave no half of a result, and no gigabytes out of sight; but where it is interrupted, what to go on from
-        if isinstance(error, Exception) or not weights_id:
+        # leave no half of a result, and no gigabytes out of sight; but where it is interrupted, or the disk full, what
+        # to go on from
+        is_full = isinstance(error, OutputError) and store.num_done > 0
+        if not weights_id or (isinstance(error, Exception) and not is_full):
             store.discard()
+        elif is_full:
+            raise OutputError(f"{error}; {_kept(store, len(tiles))}") from error
         raise
     store.discard()
     return {
         "scene": str(info.path.resolve()),  # found again from any folder
         **products.names,
+        "files": [path.name for path in products.paths],
         "height": info.height,
         "width": info.width,
         "num_tiles": len(tiles),
@@ -151,6 +175,15 @@ def predict_scene(
         "waited_for_device_s": round(waits.device_s, 3),
         **summary,
     }
+
+
+def _kept(store: TileStore, num_tiles: int) -> str:
+    """Say that finished tiles are worth hours, where they are, and how to go on from them."""
+    size = format_bytes(store.num_bytes)
+    return (
+        f"{store.num_done} of {format_count(num_tiles, 'tile')} are done and kept in {store.folder} ({size}): "
+        "run the same command again to go on from there, or remove that folder"
+    )
 
 
 def _wanted(card: Card, products: Products) -> Wanted:
@@ -241,13 +274,18 @@ def _staged(products: Products) -> Iterator[Products]:
         staged = replace(staged, polygons=beside / products.polygons.name)
         folders.add(beside)
     try:
+        for each in folders:
+            disk.make_folder(each)
+            with disk.disk_errors(each):
+                mark(each)
         yield staged
         for made, path in zip(staged.paths, products.paths, strict=True):
             with disk.disk_errors(path):
                 made.replace(path)
     finally:
         for each in folders:
-            shutil.rmtree(each, ignore_errors=True)
+            if is_marked(each):
+                shutil.rmtree(each, ignore_errors=True)
             with suppress(OSError):  # the working rasters are still in it
                 each.parent.rmdir()
 

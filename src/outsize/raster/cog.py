@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 
 from outsize.errors import DataError
+from outsize.files.ownership import MADE_BY
 from outsize.raster import disk
 from outsize.raster.scene import one_line, open_raster
 
@@ -110,7 +111,8 @@ def _dress(
             + f'<SimpleSource><SourceFilename relativeToVRT="0">{escape(os.fspath(source.resolve()))}'
             f"</SourceFilename><SourceBand>{index}</SourceBand></SimpleSource></VRTRasterBand>"
         )
-    metadata = "".join(f"<MDI key={quoteattr(key)}>{escape(text)}</MDI>" for key, text in tags.items())
+    told = {"TIFFTAG_SOFTWARE": MADE_BY, **tags}
+    metadata = "".join(f"<MDI key={quoteattr(key)}>{escape(text)}</MDI>" for key, text in told.items())
     place = ", ".join(repr(value) for value in plain.transform.to_gdal())
     crs = f"<SRS>{escape(plain.crs.to_wkt())}</SRS>" if plain.crs else ""
     transform = "" if plain.transform.is_identity else f"<GeoTransform>{place}</GeoTransform>"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.errors import OutputError, explain
+from outsize.files.ownership import MADE_BY
 from outsize.raster import disk
 from outsize.raster.scene import one_line
 
@@ -38,6 +39,7 @@ def write_features(
 
     sizes = shapely.get_num_coordinates(shapes)
     options: dict[str, Any] = {"RFC7946": "YES"} if driver == "GeoJSON" else {"GEOMETRY_NAME": "geom"}
+    options["DESCRIPTION"] = MADE_BY
     fixed = {"driver": driver, "layer": "polygons", "geometry_type": "Polygon", "crs": crs_wkt, **options}
     with disk.replacing(target) as partial:
         try:

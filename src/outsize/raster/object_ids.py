@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.files.ownership import MADE_BY
 from outsize.raster import disk
 from outsize.raster.georef import NO_PLACE
 from outsize.raster.object_shapes import Masked
@@ -29,6 +30,7 @@ def write_ids(target: Path, objects: Sequence[Masked], info: SceneInfo) -> None:
     with disk.replacing(target) as partial:
         try:
             with rasterio.open(partial, "w", **_form(info)) as file:
+                file.update_tags(TIFFTAG_SOFTWARE=MADE_BY)
                 open_now: list[int] = []
                 for top in range(0, info.height, _BLOCK_PX):
                     strip = Window(top, 0, min(_BLOCK_PX, info.height - top), info.width)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.errors import OutputError, explain
+from outsize.files.ownership import MADE_BY
 from outsize.raster import disk
 from outsize.raster.area import measure_pixels
 from outsize.raster.features import choose_driver
@@ -92,6 +93,7 @@ def _write(
     import shapely
 
     options = {"RFC7946": "YES"} if form["driver"] == "GeoJSON" else {"GEOMETRY_NAME": "geom"}
+    options["DESCRIPTION"] = MADE_BY
     with warnings.catch_warnings():
         # a scene without a coordinate system was warned of in words of our own
         warnings.filterwarnings("ignore", "'crs' was not provided")

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from outsize.files.ownership import MADE_BY
 from outsize.job import ClassSpec
 from outsize.runs import write_text
 
-_HEAD = """\
+_HEAD = f"""\
 <!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>
+<!-- {MADE_BY} -->
 <qgis version="3.22" styleCategories="Symbology">
   <pipe>
     <rasterrenderer type="paletted" band="1" alphaBand="-1" opacity="1" nodataColor="">

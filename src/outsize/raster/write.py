@@ -21,7 +21,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.errors import OutputError
 from outsize.raster import disk
 from outsize.raster.layout import Layout, lay_out
 from outsize.raster.scene import SceneInfo
@@ -103,6 +102,12 @@ class TileStore:
         """Tiles that are finished."""
         return len(self._marks) - self._marks.count(0)
 
+    @property
+    def num_bytes(self) -> int:
+        """What its files take of the disk."""
+        found = [self.path(name) for name in self._layouts]
+        return sum(512 * path.stat().st_blocks for path in found if path.is_file())
+
     def is_done(self, tile_index: int) -> bool:
         """Say whether a tile's pixels are all in the files."""
         return self._marks[tile_index] != 0
@@ -114,15 +119,11 @@ class TileStore:
         of the block size are fastest: others read what neighbours have left in the blocks they share.
         """
         inside = core.intersect(self.info.window)
-        try:
-            with disk.disk_errors(self.folder):
-                for name, layout in self._layouts.items():
-                    pixels = _clip(arrays[name], core, inside, layout)
-                    _write_blocks(self._files[name], layout, inside, pixels)
-                self._mark(tile_index)
-        except OutputError:
-            self.discard()
-            raise
+        with disk.disk_errors(self.folder):
+            for name, layout in self._layouts.items():
+                pixels = _clip(arrays[name], core, inside, layout)
+                _write_blocks(self._files[name], layout, inside, pixels)
+            self._mark(tile_index)
 
     def close(self) -> None:
         """Close the files; what is done so far stays and can be taken up again, also after a crash."""

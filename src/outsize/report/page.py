@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from outsize.files.ownership import MADE_BY
 from outsize.report import benches, moves, objects, origins, places, results, training
 from outsize.report.gather import Story, gather
 from outsize.report.markup import Markup, tag
@@ -80,6 +81,7 @@ def make_page(runs: Sequence[Path], *, version: str, when: str) -> str:
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
+        tag("meta", name="generator", content=MADE_BY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"{names}: outsize report"),
         tag("style", Markup(_LOOK)),
