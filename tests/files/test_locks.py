@@ -184,6 +184,24 @@ def _held_by_stranger(path: Path) -> Iterator[None]:
         yield
 
 
+def test_one_who_only_looks_at_a_lock_that_was_left_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / ".lock"
+    _leave(path, replace(me("train"), start="1"))
+    looks = iter([True, True, False])
+    lockf = fcntl.lockf
+
+    def looked_at(handle: int, how: int) -> None:
+        if next(looks, False):
+            raise OSError(errno.EAGAIN, "held for a moment")
+        lockf(handle, how)
+
+    monkeypatch.setattr(fcntl, "lockf", looked_at)
+    with holding(path, "the run", "train"):
+        pass
+
+
 def test_a_lock_that_was_copied_with_its_folder_holds_nothing(tmp_path: Path) -> None:
     path, copy = tmp_path / ".lock", tmp_path / "copy"
     with _held_by_another(path):

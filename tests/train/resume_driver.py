@@ -99,11 +99,12 @@ def main(job: Path, folder: Path) -> None:
 
 
 def fingerprint(run: Path) -> dict[str, Any]:
-    """Return what must not differ by one bit: all checkpoint files, and the metrics but for times."""
+    """Return what must not differ by one bit: all checkpoint files, the metrics but for times, and hidden files."""
     files = {p.name: p.read_bytes().hex() for p in sorted((run / "checkpoints").iterdir())}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     untimed = [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
-    return {**files, "metrics": untimed}
+    left = sorted(path.name for path in run.rglob(".*"))
+    return {**files, "metrics": untimed, "left": left}
 
 
 if __name__ == "__main__":

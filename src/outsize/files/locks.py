@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from outsize.errors import InUseError, explain
@@ -27,6 +28,7 @@ from outsize.files.trees import json_tree
 
 _MOST_BYTES = 4096
 _WAIT_S = 0.05
+_MOST_ATTEMPTS = 40
 _ANOTHER = "another process at work"
 _HELD = {errno.EACCES, errno.EAGAIN}
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -43,6 +45,11 @@ class _BusyError(Exception):
     def __init__(self, owner: Owner | None) -> None:
         super().__init__()
         self.owner = owner
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the name in the file is the holder's: it takes a moment to write it, or only to look."""
+        return self.owner is not None and (not self.owner.is_near or self.owner.runs)
 
 
 @contextmanager
@@ -61,12 +68,12 @@ def holding(
     for locks that are held for a moment. `tell` is told what was taken over. Raises InUseError, OSError.
     """
     path = path.parent.resolve() / path.name
-    while True:
+    for attempt in count():
         try:
             handle = _take(path, what, verb, take_over, tell)
             break
         except _BusyError as busy:
-            if not wait:
+            if not wait and (busy.is_settled or attempt >= _MOST_ATTEMPTS):
                 raise _in_use(what, _ANOTHER if busy.owner is None else str(busy.owner)) from None
             time.sleep(_WAIT_S)
     try:
