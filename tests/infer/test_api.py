@@ -174,3 +174,16 @@ def test_a_model_in_the_middle_of_training_keeps_its_statistics(scene: Path, tmp
     outsize.predict(model, scene, tmp_path / "map.tif", device="cpu")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(module.training for module in model.modules())
+
+
+def test_files_of_others_are_written_over_only_when_a_caller_says_so(scene: Path, tmp_path: Path) -> None:
+    target, polygons = tmp_path / "map.tif", tmp_path / "shapes" / "map.gpkg"
+    polygons.parent.mkdir()
+    polygons.write_text("mine")
+    match = r"map.gpkg would be written over: found a file of other make, .*overwrite=True"
+    with pytest.raises(OutputError, match=match):
+        outsize.predict(Brightest(), scene, target, polygons=polygons, device="cpu")
+    assert polygons.read_text() == "mine"
+    for overwrite in (True, False):  # a second time it is ours
+        outsize.predict(Brightest(), scene, target, polygons=polygons, device="cpu", overwrite=overwrite)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["map.gpkg", "map.qml", "map.tif", "shapes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -11,11 +12,13 @@ from torch import nn
 
 from outsize.data.scenes import open_image
 from outsize.errors import OutputError, explain
+from outsize.files.ownership import Consent
 from outsize.infer.foreign import called_so, card_of, look_at
 from outsize.infer.object_scene import ObjectProducts, finder_of, predict_objects
+from outsize.infer.outputs import refuse_to_take
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
-from outsize.job import LimitsSection, ObjectsSection, check_limits, load_job
+from outsize.job import LimitsSection, check_limits, load_job
 from outsize.progress import Reporter
 from outsize.raster.features import choose_driver
 from outsize.raster.read import SceneInfo, describe
@@ -31,6 +34,7 @@ class How(TypedDict, total=False):
     device: str
     precision: str | None
     threshold: float | None
+    overwrite: bool
 
 
 def predict(
@@ -54,10 +58,12 @@ def predict(
         device      "auto", "cpu", "cuda"
         precision   "auto", "fp32", "bf16"; of a run what its job says, else "auto"
         threshold   the probability above which a pixel is of class 1, by one logit; of a run its job's, else 0.5
+        overwrite   whether files in the way that outsize did not make are written over; else they are refused
 
     A module stays on the device it ran on, in the mode (training or evaluation) it was given in.
     """
     _refuse_unknown(how)
+    consent = Consent(overwrite=how.get("overwrite", False))
     results = [Path(each) for each in (target, polygons) if each is not None]
     bounds = check_limits(limits or {}, "outsize.predict")
     if not isinstance(model, nn.Module):
@@ -65,18 +71,21 @@ def predict(
         job = load_job(run.job)
         bounds = bounds if limits else job.limits
         info = open_image(Path(scene), job.data)
-        _refuse_overwriting(info, results)
+        _refuse_overwriting(info, results, consent)
         precision = how.get("precision") or job.train.precision
         device = how.get("device", "auto")
         ready = load_ready(run.best, bounds, [info], device_name=device, precision=precision)
         if ready.card.task == "instances":
-            return _predict_objects(ready, info, Path(target), job.predict.objects)
+            return _predict_objects(
+                ready, info, ObjectProducts(Path(target), job.predict.objects, consent=consent)
+            )
         threshold = how.get("threshold")
-        return _predict(ready, info, results, job.predict.threshold if threshold is None else threshold)
+        threshold = job.predict.threshold if threshold is None else threshold
+        return _predict(ready, info, _products(results, consent), threshold)
     info = describe(scene)
-    _refuse_overwriting(info, results)
+    _refuse_overwriting(info, results, consent)
     with ready_module(model, info, statistics, bounds, how) as ready:
-        return _predict(ready, info, results, how.get("threshold"))
+        return _predict(ready, info, _products(results, consent), how.get("threshold"))
 
 
 @contextmanager
@@ -108,13 +117,15 @@ def _refuse_unknown(how: How) -> None:
             raise TypeError(f"unknown argument {name!r}: found none of {', '.join(How.__annotations__)}")
 
 
-def _predict(
-    ready: Ready, info: SceneInfo, results: Sequence[Path], threshold: float | None
-) -> dict[str, Any]:
+def _products(results: Sequence[Path], consent: Consent) -> Products:
     target, polygons = (*results, None)[:2]
     assert target is not None
-    products = Products(target, polygons=polygons, threshold=threshold_for(ready.card.options, threshold))
-    with leaving_no_empty_folder(target.parent):
+    return Products(target, polygons=polygons, consent=consent)
+
+
+def _predict(ready: Ready, info: SceneInfo, products: Products, threshold: float | None) -> dict[str, Any]:
+    products = replace(products, threshold=threshold_for(ready.card.options, threshold))
+    with leaving_no_empty_folder(products.map_path.parent):
         done = predict_scene(
             ready.model,
             ready.card,
@@ -128,17 +139,19 @@ def _predict(
     return {**done, **ready.about(info)}
 
 
-def _predict_objects(ready: Ready, info: SceneInfo, target: Path, section: ObjectsSection) -> dict[str, Any]:
+def _predict_objects(ready: Ready, info: SceneInfo, products: ObjectProducts) -> dict[str, Any]:
+    target, section = products.stem, products.section
     choose_driver(target)  # refuses other kinds of files
     wishes = {"vectors": target.suffix.removeprefix("."), "picture": False}
-    products = ObjectProducts(target.with_suffix(""), section.model_copy(update=wishes))
+    products = replace(products, stem=target.with_suffix(""), section=section.model_copy(update=wishes))
     finder = finder_of(ready, section.min_score)
     done = predict_objects(finder, ready.card, info, products, Reporter("quiet"))
     return {**done, "exact": ready.plan.exact}
 
 
-def _refuse_overwriting(info: SceneInfo, results: Sequence[Path]) -> None:
+def _refuse_overwriting(info: SceneInfo, results: Sequence[Path], consent: Consent) -> None:
     for path in results:
         if path.resolve() == info.path.resolve():
             need, remedy = "another file than the scene", "choose another name for the result"
             raise OutputError(explain(f"{path} would be replaced", "the scene itself", need, remedy))
+    refuse_to_take(results, info.path, consent)

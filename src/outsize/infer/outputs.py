@@ -13,7 +13,7 @@ from outsize.infer.ledger import Ledger, listed_before_marks, read_ledger
 from outsize.raster import disk
 from outsize.runs import RunFolder, leaving_no_empty_folder
 
-_REMEDY = "move it, choose another place (--out), or say --overwrite"
+_REMEDY = "move it, choose another place (--out), or say --overwrite (overwrite=True)"
 
 
 @contextmanager
