@@ -43,8 +43,7 @@ def predict(  # noqa: PLR0913 (each is what a user may say)
     `stacks` are scenes of one file per band, as texts: red.tif,green.tif,nir.tif. Returns what predict.json lists.
     """
     from outsize.data.recall import recall_images
-    from outsize.infer.ledger import choose_names, read_ledger
-    from outsize.infer.outputs import refuse_to_take
+    from outsize.infer.ledger import choose_names
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
     from outsize.infer.scene import Products
@@ -67,9 +66,6 @@ def predict(  # noqa: PLR0913 (each is what a user may say)
         for name, info in zip(names, infos, strict=True)
     ]
     _refuse_overwriting(products, infos)
-    known = read_ledger(folder)
-    for info, each in zip(infos, products, strict=True):  # now, not after hours
-        refuse_to_take(each.paths, info.path, consent, known)
     pick_device(device_name)
     with naming(run.job):
         ready = load_ready(
@@ -176,7 +172,10 @@ def _object_products(path: Path, section: PredictSection, _: SceneInfo) -> Objec
 
 
 def _refuse_overwriting(products: Sequence[Products | ObjectProducts], infos: Sequence[SceneInfo]) -> None:
-    """Refuse a map that would take the place of a scene, or of another scene's map."""
+    """Refuse a map that would take the place of a scene, of another scene's map, or of what is not ours."""
+    from outsize.infer.ledger import read_ledger
+    from outsize.infer.outputs import refuse_to_take
+
     taken = {info.path.resolve(): info.path for info in infos}
     for info, each in zip(infos, products, strict=True):
         for path in each.paths:
@@ -191,6 +190,9 @@ def _refuse_overwriting(products: Sequence[Products | ObjectProducts], infos: Se
                     )
                 )
         taken |= {path.resolve(): info.path for path in each.paths}
+    known = read_ledger(products[0].paths[0].parent) if products else {}
+    for info, each in zip(infos, products, strict=True):
+        refuse_to_take(each.paths, info.path, each.consent, known)
 
 
 def _approximation(ready: Ready, info: SceneInfo, reporter: Reporter) -> dict[str, Any]:

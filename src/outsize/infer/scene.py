@@ -135,7 +135,7 @@ def _predict(
         key=_key(info, tiling, wanted, f"{weights_id or uuid.uuid4()} {settings.precision}", products.inside),
         block_px=_block_px(tiling.core_px),
     )
-    try:
+    with _kept_where_of_use(store, len(tiles), is_known=bool(weights_id)):
         with store:
             waits = predict_tiles(
                 model,
@@ -151,16 +151,6 @@ def _predict(
         reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
         with _staged(products) as staged:
             summary = _finish(store, info, card, staged, reporter)
-    except BaseException as error:
-        # leave no half of a result, and no gigabytes out of sight; but where it is interrupted, or the disk full, what
-        # to go on from
-        is_full = isinstance(error, OutputError) and store.num_done > 0
-        if not weights_id or (isinstance(error, Exception) and not is_full):
-            store.discard()
-        elif is_full:
-            raise OutputError(f"{error}; {_kept(store, len(tiles))}") from error
-        raise
-    store.discard()
     return {
         "scene": str(info.path.resolve()),  # found again from any folder
         **products.names,
@@ -177,13 +167,30 @@ def _predict(
     }
 
 
-def _kept(store: TileStore, num_tiles: int) -> str:
-    """Say that finished tiles are worth hours, where they are, and how to go on from them."""
-    size = format_bytes(store.num_bytes)
-    return (
-        f"{store.num_done} of {format_count(num_tiles, 'tile')} are done and kept in {store.folder} ({size}): "
-        "run the same command again to go on from there, or remove that folder"
-    )
+@contextmanager
+def _kept_where_of_use(store: TileStore, num_tiles: int, *, is_known: bool) -> Iterator[None]:
+    """Keep finished tiles, which may be worth hours, of a prediction that can go on: interrupted, or the disk was full.
+
+    Else leave no half of a result, and no gigabytes out of sight. Those of weights that are not known another time are
+    of no use.
+    """
+    try:
+        yield
+    except BaseException as error:
+        is_full = isinstance(error, OutputError) and store.num_done > 0
+        if not is_known or (isinstance(error, Exception) and not is_full):
+            store.discard()
+        elif is_full:
+            done, size = (
+                f"{store.num_done} of {format_count(num_tiles, 'tile')}",
+                format_bytes(store.num_bytes),
+            )
+            how = "run the same command again to go on from there, or remove that folder"
+            raise OutputError(
+                f"{error}; {done} are done and kept in {store.folder} ({size}): {how}"
+            ) from error
+        raise
+    store.discard()
 
 
 def _wanted(card: Card, products: Products) -> Wanted:
