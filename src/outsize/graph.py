@@ -11,6 +11,11 @@ INPUT = "input"  # what the model is given
 PARAMETER = "parameter"  # what the model owns: weights, buffers, constant tensors
 
 
+def kinds(text: str) -> frozenset[str]:
+    """Read names of operations that are written one after the other."""
+    return frozenset(text.split())
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operation; (module, call) names the module's run that it belongs to."""
@@ -40,11 +45,3 @@ class ModelGraph:
     ops: tuple[Op, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-
-    def reaching_outputs(self) -> tuple[Op, ...]:
-        """Return the operations on which an output depends, in the order they run."""
-        wanted = set(self.outputs)
-        for op in reversed(self.ops):
-            if op.index in wanted:
-                wanted.update(op.inputs)
-        return tuple(op for op in self.ops if op.index in wanted)

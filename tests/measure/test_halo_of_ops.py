@@ -51,6 +51,14 @@ def _channels_last_block(net: Net, x: Tensor) -> Tensor:
     return net.mlp(y).permute(0, 3, 1, 2) + x  # type: ignore[operator,no-any-return]
 
 
+def _crop3(x: Tensor) -> Tensor:
+    return F.interpolate(F.interpolate(x, scale_factor=3, mode="nearest"), size=x.shape[-2:], mode="nearest")
+
+
+def _reflecting(mode: str) -> nn.Module:
+    return Net(lambda n, x: n.c(x), c=conv(padding=1, padding_mode=mode))
+
+
 # model: (above, below, left, right), stride; all without obstacles
 LOCAL: dict[str, tuple[nn.Module, tuple[int, int, int, int], int]] = {
     "identity": (Net(lambda _, x: x * 2), (0, 0, 0, 0), 1),
@@ -139,8 +147,22 @@ LOCAL: dict[str, tuple[nn.Module, tuple[int, int, int, int], int]] = {
         (1, 1, 1, 1),
         1,
     ),
+    "factor three": (Net(lambda _, x: _crop3(x)), (0, 0, 0, 0), 1),
+    "reflect": (_reflecting("reflect"), (1, 1, 1, 1), 1),
+    "replicate": (_reflecting("replicate"), (1, 1, 1, 1), 1),
+    "crop and pad": (Net(lambda _, x: F.pad(x[..., :-2], (0, 2))), (0, 0, 0, 2), 1),
+    "negative padding": (Net(lambda _, x: F.pad(F.pad(x, (-1, 0)), (0, 1))), (0, 0, 0, 1), 1),
+    "unpooling": (
+        Net(lambda _, x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)),
+        (0, 0, 0, 0),
+        2,
+    ),
     "two outputs": (Net(lambda n, x: {"near": x, "far": n.c(x)}, c=conv(5, padding=2)), (2, 2, 2, 2), 1),
 }
+
+
+# a part of a pixel's numbers needs less, or what is cropped is only missing in a window that ends there
+NOT_TIGHT = ("in place on channels", "crop and pad", "negative padding")
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -151,7 +173,7 @@ def test_local_operations(name: str) -> None:
     assert (halo.rows, halo.cols, halo.stride_px) == (Reach(above, below), Reach(left, right), stride_px)
     result = probe_halo(model, halo, in_channels=BANDS, core_px=2 * stride_px)
     assert result.sufficient
-    assert result.tight or name == "in place on channels"
+    assert result.tight or name in NOT_TIGHT
 
 
 class ResNetLike(nn.Module):
@@ -203,7 +225,7 @@ def _inplace_on_rows(_: Net, x: Tensor) -> Tensor:
 
 
 def _coordinates(_: Net, x: Tensor) -> Tensor:
-    return torch.cat([x, torch.linspace(0, 1, x.shape[-1]).expand(1, 1, *x.shape[-2:])], 1)
+    return torch.cat([x, torch.linspace(0, 1, x.shape[-1]).expand(len(x), 1, *x.shape[-2:])], 1)
 
 
 class Positions(nn.Module):
@@ -213,10 +235,6 @@ class Positions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.table
-
-
-def reflecting(mode: str) -> nn.Module:
-    return Net(lambda n, x: n.c(x), c=conv(padding=1, padding_mode=mode))
 
 
 # model: module and kind of an obstacle that must be named
@@ -236,7 +254,6 @@ GLOBAL: dict[str, tuple[nn.Module, str, str]] = {
         "up",
         "upsample",
     ),
-    "factor three": (Net(lambda _, x: _crop3(x)), "", "upsample"),
     "adaptive pooling": (
         Net(lambda n, x: F.interpolate(n.pool(x), size=x.shape[-2:]), pool=nn.AdaptiveAvgPool2d(8)),
         "pool",
@@ -270,17 +287,8 @@ GLOBAL: dict[str, tuple[nn.Module, str, str]] = {
     ),
     "softmax over columns": (Net(lambda _, x: x.softmax(-1)), "", "softmax"),
     "running sum": (Net(lambda _, x: x.cumsum(2)), "", "cumsum"),
-    "reflect": (reflecting("reflect"), "c", "pad"),
-    "circular": (reflecting("circular"), "c", "pad"),
-    "replicate": (reflecting("replicate"), "c", "pad"),
-    "crop and pad": (Net(lambda _, x: F.pad(x[..., :-2], (0, 2))), "", "slice"),
-    "negative padding": (Net(lambda _, x: F.pad(F.pad(x, (-1, 0)), (0, 1))), "", "pad"),
+    "circular": (_reflecting("circular"), "c", "pad"),
     "halves swapped": (Net(lambda _, x: torch.cat(x.chunk(2, -1)[::-1], -1)), "", "split"),
-    "unpooling": (
-        Net(lambda _, x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)),
-        "",
-        "max_unpool2d",
-    ),
     "unknown": (Net(lambda _, x: torch.special.bessel_j0(x)), "", "special_bessel_j0"),
     "weights from the picture": (
         Net(lambda _, x: F.conv2d(x, x.mean((0, 2, 3)).reshape(1, 4, 1, 1).expand(4, 4, 1, 1))),
@@ -288,10 +296,6 @@ GLOBAL: dict[str, tuple[nn.Module, str, str]] = {
         "conv",
     ),
 }
-
-
-def _crop3(x: Tensor) -> Tensor:
-    return F.interpolate(F.interpolate(x, scale_factor=3, mode="nearest"), size=x.shape[-2:], mode="nearest")
 
 
 @pytest.mark.parametrize("name", GLOBAL)
@@ -320,7 +324,7 @@ def test_operations_without_use_are_no_obstacle() -> None:
 
 @pytest.mark.parametrize("function", [lambda _, x: F.max_pool2d(x, 2), lambda _, x: x[..., 1:-1, 1:-1]])
 def test_outputs_of_another_size_are_refused(function: Callable[..., object]) -> None:
-    with pytest.raises(TraceError, match="512 x 768"):
+    with pytest.raises(TraceError, match="768 x 1152"):
         halo_of(Net(function))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from outsize.errors import JobError, explain
@@ -190,7 +190,7 @@ def facts_on(
     from outsize.tasks import facts_for
 
     clock = replace(where.clock, training=False)
-    times = {"rates": clock.rates, "op_s": clock.op_s}
+    times: dict[str, Any] = {"rates": clock.rates, "op_s": clock.op_s}
     facts = facts_for(task, model, num_bands, where.machine, bf16=where.bf16, halo=halo, **times)
     return replace(facts, learnt=where.learnt)
 

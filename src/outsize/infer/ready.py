@@ -17,6 +17,7 @@ from outsize.infer.foreign import Manner
 from outsize.infer.sides import compared_with, fills_up, fitted, takes
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
+from outsize.measure.alike import differing_at
 from outsize.measure.machine import look_at_machine, pick_device
 from outsize.measure.tensors import own_dtype
 from outsize.measure.trial import try_tiling
@@ -108,10 +109,11 @@ def make_ready(
     bf16 = wants_bf16(precision, device, own_dtype(model))
     channels_last = manner is None or manner.channels_last
     machine = look_at_machine(device)
-    facts = facts_for(card.task, model, len(card.bands), machine, bf16=bf16, channels_last=channels_last)
     # the largest of either side: a long strip may have most pixels and yet the smaller windows
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
     inputs = num_inputs(model, len(card.bands))
+    known: dict[str, Any] = {"largest_px": largest_px, "channels_last": channels_last}
+    facts = facts_for(card.task, model, len(card.bands), machine, bf16=bf16, **known)
 
     @cache
     def taken() -> bool:
@@ -123,7 +125,8 @@ def make_ready(
 
     plan = choose(facts)
     if manner is not None and plan.exact and plan.tiles is not None and not plan.tiles.is_one(*largest_px):
-        found = try_tiling(model, facts.halo, inputs)
+        differing = differing_at(model, _shapes(plan, plan.tiles, inputs, scenes))
+        found = (differing,) if differing else try_tiling(model, facts.halo, inputs)
         if found:
             facts = replace(facts, halo=replace(facts.halo, obstacles=found))
             plan = choose(facts)
@@ -133,6 +136,20 @@ def make_ready(
     )
     said, any_size = "" if manner is None else manner.said, not _odd(scenes, facts.halo.stride_px) or taken()
     return _with_sides(Ready(model, card, plan, facts.halo, settings, weights_id, said, any_size), scenes)
+
+
+_MOST_SCENES = 4  # whose sizes are looked at
+
+
+def _shapes(plan: Plan, tiling: Tiling, inputs: int, scenes: Sequence[SceneInfo]) -> list[tuple[int, ...]]:
+    """List the inputs that a model will be given by a plan, and the whole scenes whose answer that is to be."""
+    shapes: list[tuple[int, ...]] = []
+    for scene in sorted(scenes, key=lambda each: -each.height * each.width)[:_MOST_SCENES]:
+        window = tiling.cover(scene.height, scene.width)[0].read
+        stride_px = tiling.stride_px
+        sides = (-(-side // stride_px) * stride_px for side in (scene.height, scene.width))
+        shapes += [(plan.batch, inputs, window.height, window.width), (plan.batch, inputs, *sides)]
+    return list(dict.fromkeys(shapes))
 
 
 def _takes(model: nn.Module, inputs: int, scenes: Sequence[SceneInfo], manner: Manner) -> bool:

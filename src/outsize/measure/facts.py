@@ -8,21 +8,21 @@ import torch
 from torch import nn
 
 from outsize.data.edges import reach_px
+from outsize.measure.derive import derive
 from outsize.measure.step import trace_step
 from outsize.measure.tensors import own_dtype
-from outsize.measure.trace import example_shape, trace
 from outsize.models import input_maps, num_inputs
 from outsize.plan.cost import StepCost
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.times import OpSeconds, Rates, host_calls
-from outsize.tiles.halo import Halo, derive_halo
+from outsize.tiles.halo import Halo
 
 _SIDES_PX = (512, 1024)  # of the windows that are looked at: two tell what grows with their pixels
 
 
-def halo_of(model: nn.Module, num_bands: int) -> Halo:
+def halo_of(model: nn.Module, num_bands: int, largest_px: tuple[int, int] | None = None) -> Halo:
     """Derive how far a model looks around each pixel, and the maps behind the bands of its input besides."""
-    halo = derive_halo(trace(model, example_shape(num_inputs(model, num_bands))))
+    halo = derive(model, num_inputs(model, num_bands), largest_px)
     return halo.widened(reach_px(input_maps(model)))
 
 

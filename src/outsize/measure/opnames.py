@@ -44,6 +44,32 @@ def canonical(target: str, settings: Settings, shapes: Shapes) -> tuple[str, Set
     return _KINDS.get(name, name), settings
 
 
+def kind_of(name: str) -> str:
+    """Return the kind of an operation of torch by its name alone."""
+    name = name.strip("_")
+    if name in _REORDERS:
+        return "permute"
+    for start, kind in _STARTS.items():
+        if name.startswith(start):
+            return kind
+    return _KINDS.get(name, name)
+
+
+_STARTS = {
+    "conv": "conv",
+    "max_pool": "max_pool",
+    "avg_pool": "avg_pool",
+    "upsample": "upsample",
+    "pad": "pad",
+    "constant_pad": "pad",
+    "reflection_pad": "pad",
+    "replication_pad": "pad",
+    "batch_norm": "batch_norm",
+    "cudnn_batch_norm": "batch_norm",
+    "miopen_batch_norm": "batch_norm",
+}
+
+
 def _conv(name: str, settings: Settings, shapes: Shapes) -> tuple[str, Settings]:
     transposed = bool(settings.get("transposed")) or name.startswith("conv_transpose")
     kernel = shapes[1][2:]
@@ -103,7 +129,8 @@ def _permute(name: str, settings: Settings, shapes: Shapes) -> tuple[str, Settin
 def _pad(name: str, settings: Settings, _shapes: Shapes) -> tuple[str, Settings]:
     modes = {"constant_pad_nd": "constant", "pad": settings.get("mode", "constant")}
     mode = modes.get(name, "reflect" if name.startswith("reflection") else "replicate")
-    return "pad", {"mode": mode, "amounts": settings.get("pad", settings.get("padding"))}
+    amounts = settings.get("pad", settings.get("padding"))
+    return "pad", {"mode": mode, "amounts": amounts, "value": settings.get("value") or 0}
 
 
 def _batch_norm(name: str, settings: Settings, _shapes: Shapes) -> tuple[str, Settings]:

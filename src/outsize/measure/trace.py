@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 
 from outsize.errors import TraceError, explain
-from outsize.graph import INPUT, PARAMETER, ModelGraph, Op, Setting
-from outsize.measure.opnames import canonical
+from outsize.graph import INPUT, PARAMETER, ModelGraph, Op, Setting, kinds
+from outsize.measure.kept import as_it_was
+from outsize.measure.opnames import canonical, kind_of
 from outsize.measure.tensors import own_dtype
+from outsize.tiles.rules import NAMED
 
-# A picture to trace with: a multiple of every stride up to 256, so that nothing is padded and cropped,
+# Pictures to trace with: a multiple of 3 and of every power of two up to 128, so that nothing is padded and cropped,
 # and not square, so that a size fixed inside the model does not pass for a multiple of the picture's.
-EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX = 512, 768
+EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX = 768, 1152
 
 _NOISY_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch.export", "torch._export")
 
@@ -35,15 +40,34 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
     inputs = _example_tensors(model, example)
     with _evaluating(model), _quiet(), torch.no_grad():
         try:
-            program = torch.export.export(model, inputs, strict=False)
-            # No decompositions: this only turns in-place operations into plain ones, and keeps the names
-            # that a person knows (roll, attention) where torch's core set would show index arithmetic.
-            program = program.run_decompositions({})
+            with as_it_was(model):
+                program = torch.export.export(model, inputs, strict=False)
+            # This turns in-place operations into plain ones. What has a rule stays as it is: its name (roll, attention)
+            # is one that a person knows, where torch's core set would show index arithmetic.
+            program = program.run_decompositions(_without_rule())
         except (
             Exception
         ) as error:  # nothing of ours runs there: a model and torch may raise anything, asserts too
             raise TraceError(_why(model, inputs, error)) from error
     return _as_graph(program)
+
+
+@cache
+def _without_rule() -> dict[Any, Callable[..., Any]]:
+    """Return how torch writes the operations that have no rule in terms of others, which may have one."""
+    table = torch.export.default_decompositions()
+    return {target: table[target] for target in list(table) if not _has_rule(str(target))}
+
+
+def _has_rule(target: str) -> bool:
+    name = target.removeprefix("aten.").split(".")[0]
+    return kind_of(name) in NAMED or name in _SPOKEN
+
+
+# Kept for a person to read, though all of the picture is looked at; a recurrent layer would become thousands of others.
+_SPOKEN = kinds("""
+    tril triu eye linspace logspace grid_sampler affine_grid_generator cdist stft istft gru lstm rnn_tanh rnn_relu
+    """)
 
 
 def example_shape(in_channels: int) -> tuple[int, int, int, int]:
@@ -59,7 +83,9 @@ def _example_tensors(
     if all(isinstance(each, Tensor) for each in example):
         return tuple(example)  # type: ignore[arg-type]
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    return (torch.zeros(tuple(example), dtype=own_dtype(model), device=like.device),)  # type: ignore[arg-type]
+    # a shape that takes no memory, however large the picture
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return (torch.zeros(tuple(example), dtype=own_dtype(model), device=like.device),)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -84,6 +110,7 @@ def _quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
         warnings.filterwarnings("ignore", module=r"torch(\.|$)")
+        warnings.filterwarnings("ignore", message=".*was assigned during export")  # and is put back
         warnings.filterwarnings(
             "ignore", message=".*LeafSpec", category=FutureWarning
         )  # torch 2.11 of itself
@@ -109,7 +136,7 @@ def _why(model: nn.Module, inputs: tuple[Tensor, ...], error: Exception) -> str:
 
 def _as_graph(program: torch.export.ExportedProgram) -> ModelGraph:
     signature = program.graph_signature
-    user_inputs = {spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT}
+    given = _given(program)
     indices: dict[fx.Node, int] = {}
     ops: list[Op] = []
     results: Sequence[Any] = ()
@@ -118,7 +145,7 @@ def _as_graph(program: torch.export.ExportedProgram) -> ModelGraph:
             results = node.args[0]
             continue
         indices[node] = len(ops)
-        ops.append(_as_op(node, len(ops), indices, program.graph_module, user_inputs))
+        ops.append(_as_op(node, len(ops), indices, program.graph_module, given))
     outputs = [
         indices[result]
         for result, spec in zip(results, signature.output_specs, strict=True)
@@ -128,12 +155,16 @@ def _as_graph(program: torch.export.ExportedProgram) -> ModelGraph:
 
 
 def _as_op(
-    node: fx.Node, index: int, indices: dict[fx.Node, int], root: nn.Module, user_inputs: set[str]
+    node: fx.Node,
+    index: int,
+    indices: dict[fx.Node, int],
+    root: nn.Module,
+    given: dict[str, tuple[str, dict[str, Setting]]],
 ) -> Op:
     shape = _shape(node.meta.get("val"))
     if node.op in ("placeholder", "get_attr"):
-        kind = INPUT if node.name in user_inputs else PARAMETER
-        return Op(index, kind, "", 0, (), shape)
+        kind, settings = given.get(node.name, (PARAMETER, {}))
+        return Op(index, kind, "", 0, (), shape, settings)
     module, call = _module_call(node)
     if node.target is operator.getitem:
         source, item = node.args
@@ -143,10 +174,46 @@ def _as_op(
     if arguments is None:
         inputs = tuple(indices[each] for each in node.all_input_nodes)
         return Op(index, f"{node.target} (arguments not understood)", module, call, inputs, shape)
-    given = list(_nodes(tuple(arguments.kwargs.values())))
+    nodes = list(_nodes(tuple(arguments.kwargs.values())))
     settings = {name: _plain(value) for name, value in arguments.kwargs.items()}
-    kind, settings = canonical(str(node.target), settings, [_shape(each.meta.get("val")) for each in given])
-    return Op(index, kind, module, call, tuple(indices[each] for each in given), shape, settings)
+    draws = _draws(node.target, settings)
+    kind, settings = canonical(str(node.target), settings, [_shape(each.meta.get("val")) for each in nodes])
+    if draws:
+        settings = {**settings, "draws": True}
+    return Op(index, kind, module, call, tuple(indices[each] for each in nodes), shape, settings)
+
+
+def _given(program: torch.export.ExportedProgram) -> dict[str, tuple[str, dict[str, Setting]]]:
+    """Return for each input of the graph what it is: the picture, or something of the model's.
+
+    Buffers that the model changes are marked, and constants made while it ran are told by their values.
+    """
+    signature = program.graph_signature
+    changed = {spec.target for spec in signature.output_specs if spec.kind is OutputKind.BUFFER_MUTATION}
+    given: dict[str, tuple[str, dict[str, Setting]]] = {}
+    for spec in signature.input_specs:
+        settings: dict[str, Setting] = {}
+        if spec.kind is InputKind.BUFFER and spec.target in changed:
+            settings["changes"] = True
+        if spec.kind is InputKind.CONSTANT_TENSOR and spec.target is not None:
+            settings["value"] = _digest(program.constants.get(spec.target))
+        given[spec.arg.name] = (INPUT if spec.kind is InputKind.USER_INPUT else PARAMETER, settings)
+    return given
+
+
+def _digest(value: object) -> str:
+    if not isinstance(value, Tensor) or isinstance(value, FakeTensor) or value.device.type == "meta":
+        return ""
+    return hashlib.sha256(
+        value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    ).hexdigest()
+
+
+def _draws(target: object, settings: dict[str, Setting]) -> bool:
+    """Whether an operation draws random numbers: dropout does not where it is told that nothing is trained."""
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return False
+    return settings.get("train", settings.get("training")) is not False and settings.get("dropout_p") != 0.0
 
 
 def _module_call(node: fx.Node) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import first_line
-from outsize.measure.kept import as_it_was
+from outsize.measure.kept import as_it_was, counts_of, set_forward
 from outsize.tiles.halo import Halo, Obstacle
 from outsize.tiles.window import Window
 
@@ -192,19 +192,43 @@ def _differing(run: Run, each: _Try, tolerance: float) -> str | None:
     whole = _maps(run(each.inputs))
     for part, *at in each.parts:
         if not _agree(whole, _maps(run(part)), each.inputs, at, tolerance):
-            expected, found = _seen_in(run, each.inputs), _seen_in(run, part)
-            return _first_differing(expected, found, each.inputs, at, tolerance) or ""
+            with suppress(*_CRASHES):
+                expected, found = _seen_in(run, each.inputs), _seen_in(run, part)
+                return _first_differing(expected, found, each.inputs, at, tolerance) or ""
+            return ""
     return None
 
 
 def _changing(run: Run, each: _Try, tolerance: float) -> str | None:
-    """Watch every run, for what changes with each of them is not to be seen in one more."""
-    first = _seen_in(run, each.inputs)
-    for part, *at in each.parts:
-        name = _first_differing(first, _seen_in(run, part), each.inputs, at, tolerance)
-        if name is not None:
-            return name
-    return None
+    """Run again and again, others in between; where that shows, once more from the same state with all modules watched.
+
+    What a module counts is set forward too: some change their ways after a hundred runs.
+    """
+    model = run if isinstance(run, nn.Module) else None
+    other = each.inputs.flip(-1) + 1
+    with as_it_was(model) if model is not None else nullcontext():
+        first = _maps(run(each.inputs))
+        before = [] if model is None else counts_of(model)
+        for part, *at in each.parts:
+            if not _agree(first, _maps(run(part)), each.inputs, at, tolerance):
+                break
+            run(other)
+        else:
+            if model is None:
+                return None
+            for name in set_forward(model, before):
+                part, *at = each.parts[0]
+                if not _agree(first, _maps(run(part)), each.inputs, at, tolerance):
+                    return name
+            return None
+    with suppress(*_CRASHES):  # as where a module runs in a transform of torch
+        expected = _seen_in(run, each.inputs)
+        for part, *at in each.parts:
+            name_of = _first_differing(expected, _seen_in(run, part), each.inputs, at, tolerance)
+            if name_of is not None:
+                return name_of
+            run(other)
+    return ""
 
 
 _Seen = list[tuple[str, list[Tensor]]]  # what each module answered, in the order in which they were done

@@ -28,7 +28,7 @@ class Task:
     complete: Callable[[Batch, nn.Module, str, BandStatistics], Batch]
     loss_on_shapes: Callable[..., Callable[[nn.Module, Tensor], Tensor]]  # losses, most objects of a picture
     is_local: Callable[[str], bool]
-    halo: Callable[[nn.Module, int], Halo]  # model, bands -> what tiles of a scene overlap by
+    halo: Callable[..., Halo]  # model, bands, size of the largest scene -> what tiles of a scene overlap by
     on_shapes: Callable[[nn.Module], nn.Module] = lambda model: model  # predicts where there are only shapes
     decode: Callable[[Tensor, Tensor, Any], dict[str, Tensor]] | None = None  # where answers are per pixel
     tiles_train: bool = True  # a training window may be cut into tiles
@@ -73,11 +73,15 @@ def facts_for(
     *,
     bf16: bool,
     halo: Halo | None = None,
+    largest_px: tuple[int, int] | None = None,
     **times: Any,
 ) -> Facts:
-    """Gather the facts of a model of a task; `times` are rates of the machine and times of its operations."""
+    """Gather the facts of a model of a task, for scenes of at most a size where that is known.
+
+    `times` are rates of the machine and times of its operations.
+    """
     task = TASKS[name]
-    halo = halo or task.halo(model, num_bands)
+    halo = halo or task.halo(model, num_bands, largest_px)
     return gather_facts(task.on_shapes(model), num_bands, machine, bf16=bf16, halo=halo, **times)
 
 

@@ -84,7 +84,11 @@ def is_local(loss_names: str) -> bool:  # noqa: ARG001 (as segment)
     return False
 
 
-def halo(model: nn.Module, num_bands: int) -> Halo:  # noqa: ARG001 (as measure.facts.halo_of)
+def halo(
+    model: nn.Module,
+    num_bands: int,  # noqa: ARG001 (as measure.facts.halo_of)
+    largest_px: tuple[int, int] | None = None,  # noqa: ARG001
+) -> Halo:
     """Return what tiles overlap by: an object of the model's `overlap_px` lies as a whole in one of them."""
     half_px = -(-_finder(model).overlap_px // 2)
     reach = Reach(half_px, half_px).aligned(_STRIDE_PX)

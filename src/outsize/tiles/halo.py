@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
+from math import ceil, floor, lcm
 
 from outsize.errors import TraceError, explain
-from outsize.graph import INPUT, ModelGraph, Op
-from outsize.tiles.places import Operand, Place, Step
-from outsize.tiles.rules import UNIFORM, step
+from outsize.graph import ModelGraph, Op
+from outsize.tiles.places import BATCH, COLS, ROWS, Step
+from outsize.tiles.sizes import OTHER_OPERATIONS, OTHER_PLACES, moved_of, parting_of, settled
+from outsize.tiles.walk import reaching, sources_of, walk_forwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Obstacle:
     module: str
     kind: str
     reason: str
+    index: int = -1  # of the operation in the graph; what was found by trying has none
 
     def __str__(self) -> str:
         return f"{self.module or 'the model'} ({self.kind}): {self.reason}"
@@ -78,26 +80,35 @@ class Halo:
         return Halo(self.rows.at_most(limit_px), self.cols.at_most(limit_px), self.stride_px, self.obstacles)
 
 
-def derive_halo(graph: ModelGraph) -> Halo:
+def derive_halo(graph: ModelGraph, twin: ModelGraph | None = None) -> Halo:
     """Find what a core needs around it: forwards for where rows and columns go, backwards for how far is looked.
 
-    Where there are obstacles, the reach is that of all other operations. A model whose output has not the
-    height and width of its input is refused.
+    `twin` is the graph of the same model for a picture of another size: whatever differs depends on the size. Where
+    there are obstacles, the reach is that of all other operations. A model whose output has not the height and width of
+    its input is refused.
     """
-    height, width = _input_size(graph)
-    ops = graph.reaching_outputs()
-    start = Place(None, (Fraction(1), Fraction(1)), (height, width))
-    steps = _walk_forwards(ops, start)
-    obstacles = [
-        Obstacle(op.module, op.kind, reason)
-        for op in ops
-        if op.index in steps and (reason := steps[op.index].reason) is not None
-    ]
+    size = _input_size(graph)
+    ops: Sequence[Op] = reaching(graph)
+    others: Sequence[Op] | None = None if twin is None else reaching(twin)
+    parting = None if others is None else parting_of(ops, others)
+    if others is not None and parting is None:
+        ops, others = settled(ops, others), settled(others, ops)
+    obstacles = (
+        [] if parting is None else [Obstacle(parting.module, parting.kind, OTHER_OPERATIONS, parting.index)]
+    )
+    steps = walk_forwards(ops, size, None if parting else others)
+    for op in ops:
+        if op.index in steps and (reason := steps[op.index].reason) is not None:
+            obstacles.append(Obstacle(op.module, op.kind, reason, op.index))
+    if twin is not None and others is not None and parting is None:
+        elsewhere = walk_forwards(others, _input_size(twin), None)
+        moved = moved_of(ops, others, (steps, size), (elsewhere, _input_size(twin)))
+        obstacles += [Obstacle(op.module, op.kind, OTHER_PLACES, op.index) for op in moved]
     for index in graph.outputs:
-        obstacles += _check_output(graph.ops[index], steps.get(index), (height, width))
+        obstacles += _check_output(graph.ops[index], steps.get(index), size, is_known=not obstacles)
     stride_px = lcm(*(scale.numerator for each in steps.values() for scale in each.place.scales))
     rows, cols = (_walk_backwards(graph, ops, steps, stride_px, which) for which in (0, 1))
-    return Halo(rows, cols, stride_px, tuple(dict.fromkeys(obstacles)))
+    return Halo(rows, cols, stride_px, tuple(sorted(dict.fromkeys(obstacles), key=lambda each: each.index)))
 
 
 def _input_size(graph: ModelGraph) -> tuple[int, int]:
@@ -113,44 +124,20 @@ def _input_size(graph: ModelGraph) -> tuple[int, int]:
     return height, width
 
 
-def _walk_forwards(ops: Sequence[Op], start: Place) -> dict[int, Step]:
-    """Return the step of every operation that depends on the picture."""
-    steps: dict[int, Step] = {}
-    by_index = {op.index: op for op in ops}
-    uniform: set[int] = set()
-    for op in ops:
-        if op.kind == INPUT:
-            steps[op.index] = Step(start.at(len(op.shape) - 2, len(op.shape) - 1))
-        elif op.kind in UNIFORM or (op.inputs and uniform.issuperset(_sources(op))):
-            uniform.add(op.index)
-        elif any(index in steps for index in _sources(op)):
-            operands = [
-                # One value everywhere is as good as a number.
-                Operand(replace(by_index[index], shape=()), None)
-                if index in uniform
-                else Operand(by_index[index], steps[index].place if index in steps else None)
-                for index in _sources(op)
-            ]
-            steps[op.index] = step(op, operands)
-    return steps
-
-
-def _sources(op: Op) -> tuple[int, ...]:
-    """Return the inputs whose values an operation takes: a second one of a copy only names a precision (`type_as`)."""
-    return op.inputs[:1] if op.kind == "clone" else op.inputs
-
-
-def _check_output(op: Op, made_by: Step | None, size: tuple[int, int]) -> list[Obstacle]:
+def _check_output(op: Op, made_by: Step | None, size: tuple[int, int], *, is_known: bool) -> list[Obstacle]:
     if made_by is not None and made_by.place.axes is None:
-        return [Obstacle(op.module, op.kind, "the output is not a map over the picture")]
+        return [Obstacle(op.module, op.kind, "the output is not a map over the picture", op.index)]
     if made_by is None or made_by.place.sizes != size or any(scale != 1 for scale in made_by.place.scales):
         found = " x ".join(map(str, op.shape))
         needed = f"height and width of the input, {size[0]} x {size[1]}"
         raise TraceError(
             explain("the model's output cannot be tiled", found, needed, "resize inside the model")
         )
-    if made_by.place.axes != (len(op.shape) - 2, len(op.shape) - 1):
-        return [Obstacle(op.module, op.kind, "the output's last two axes are not rows and columns")]
+    axes = made_by.place.known
+    if axes[-2:] != ((ROWS,), (COLS,)):
+        return [Obstacle(op.module, op.kind, "the output's last two axes are not rows and columns", op.index)]
+    if is_known and made_by.place.batch > 1 and axes[0] != (BATCH,):
+        return [Obstacle(op.module, op.kind, "the output's first axis is not that of the samples", op.index)]
     return []
 
 
@@ -162,14 +149,23 @@ def _walk_backwards(
     Needs do not depend on the core's length: its start decides what is needed before, its end what after.
     """
     wanted: dict[int, tuple[int, int]] = dict.fromkeys(graph.outputs, (0, core_px))
+    length_px = _input_size(graph)[which]
+    asked: list[tuple[Fraction | int, Fraction | int]] = []
     for op in reversed(ops):
         if op.index not in wanted or op.index not in steps:
             continue
-        lo, hi = steps[op.index].needs[which](*wanted[op.index])
-        for index in _sources(op):
+        lo, hi = wanted[op.index]
+        place = steps[op.index].place
+        if steps[op.index].crops:
+            # of a window it leaves so much less, where padding may follow: the window must end beyond what is wanted
+            scale = place.scales[which]
+            beyond = place.sizes[which] - length_px / scale
+            asked.append((lo * scale, (hi - beyond) * scale))
+        lo, hi = steps[op.index].needs[which](lo, hi)
+        for index in sources_of(op):
             known_lo, known_hi = wanted.get(index, (lo, hi))
             wanted[index] = min(lo, known_lo), max(hi, known_hi)
-    asked = [wanted[index] for index in graph.inputs if index in wanted]
-    before_px = max((-lo for lo, _ in asked), default=0)
-    after_px = max((hi - core_px for _, hi in asked), default=0)
+    asked += [wanted[index] for index in graph.inputs if index in wanted]
+    before_px = max((-floor(lo) for lo, _ in asked), default=0)
+    after_px = max((ceil(hi) - core_px for _, hi in asked), default=0)
     return Reach(max(0, before_px), max(0, after_px))

@@ -1,105 +1,180 @@
-"""Operations that compute each pixel from that pixel alone, or only move axes."""
+"""Operations that compute each pixel of each sample from that pixel alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
-from outsize.graph import Op
-from outsize.tiles.places import UNEVEN, UNLIKE, WHOLE, Operand, Step
+from outsize.graph import Op, kinds
+from outsize.tiles.places import (
+    BATCH,
+    COMPUTED,
+    SAMPLES,
+    UNLIKE,
+    WHOLE,
+    Axis,
+    Operand,
+    Step,
+    broadcast,
+    plain,
+    tracked,
+)
 
 _OVER_SPACE = "normalises over rows and columns"
 
 
 def join(op: Op, operands: Sequence[Operand]) -> Step:
-    """Combine operands pixel by pixel; maps must lie alike, and a constant must be one along rows and columns."""
-    num_dims = len(op.shape)
-    lifted = [each.known.lifted(num_dims - len(each.shape)) for each in operands if each.placed]
-    place, reason = lifted[0], None
-    if any(
-        (each.axes, each.scales, each.sizes) != (place.axes, place.scales, place.sizes) for each in lifted
-    ):
-        reason = UNLIKE
-    elif any(op.shape[axis] != size for axis, size in zip(place.known_axes, place.sizes, strict=True)):
-        reason = "repeats the picture"
-    elif any(each.varies_over(place, num_dims) for each in operands):
-        reason = UNEVEN
+    """Combine operands pixel by pixel."""
+    place, reason = broadcast(op.shape, operands)
     return Step(place, reason=reason)
 
 
-def weighted(_op: Op, operands: Sequence[Operand]) -> Step:
-    """Apply weights to the first operand."""
+def weighted(op: Op, operands: Sequence[Operand]) -> Step:
+    """Apply weights, one for each channel, to the first operand."""
+    source = operands[0]
     computed = any(each.place is not None for each in operands[1:])
-    return Step(operands[0].known, reason="takes weights computed from the picture" if computed else None)
+    channels = source.known.over([1] if len(source.shape) > 1 and len(operands) > 1 else [])
+    return Step(source.known.fitted(op.shape), reason=COMPUTED if computed else channels)
 
 
 def fixed_norm(op: Op, operands: Sequence[Operand]) -> Step:
-    """Group, instance and batch norm: harmless only where the statistics are fixed."""
-    fixed = op.settings.get("training") is False or op.settings.get("use_input_stats") is False
+    """Batch, group and instance norm: harmless where the statistics are fixed, or of one pixel alone."""
     step = weighted(op, operands)
-    return step if fixed else replace(step, reason=_OVER_SPACE)
+    fixed = op.settings.get("training") is False or op.settings.get("use_input_stats") is False
+    if fixed:
+        return step
+    first = {"group_norm": 1, "instance_norm": 2}.get(op.kind, 0)
+    axes = step.place.known[first:] if op.kind != "batch_norm" else step.place.known
+    if any(tracked(axis) for axis in axes):
+        return replace(step, reason=_OVER_SPACE)
+    return step
 
 
 def layer_norm(op: Op, operands: Sequence[Operand]) -> Step:
     """Normalise over the last axes."""
-    step = weighted(op, operands)
-    first = len(op.shape) - len(op.ints("normalized_shape"))
-    return replace(step, reason=_OVER_SPACE) if max(step.place.known_axes) >= first else step
-
-
-def linear(op: Op, operands: Sequence[Operand]) -> Step:
-    """Mix the last axis."""
-    step = weighted(op, operands)
-    return replace(step, reason=WHOLE) if len(op.shape) - 1 in step.place.known_axes else step
+    place = operands[0].known
+    computed = any(each.place is not None for each in operands[1:])
+    last = range(len(op.shape) - len(op.ints("normalized_shape")), len(op.shape))
+    over = place.over(last)
+    reason = _OVER_SPACE if over == WHOLE else over
+    return Step(place, reason=COMPUTED if computed else reason)
 
 
 def reduce(op: Op, operands: Sequence[Operand]) -> Step:
     """Sum, mean, largest and the like over some axes, all where none is named."""
-    source, place = operands[0], operands[0].known
-    num_dims = len(source.shape)
+    place = operands[0].known
+    num_dims = len(operands[0].shape)
     gone = {axis % num_dims for axis in op.ints("dim")} or set(range(num_dims))
-    if gone & set(place.known_axes):
+    reason = place.over(gone)
+    if reason == WHOLE:
         return Step(place.lost(), reason=WHOLE)
-    if len(op.shape) == num_dims:
-        return Step(place)
-    rows, cols = (axis - sum(each < axis for each in gone) for axis in place.known_axes)
-    return Step(place.at(rows, cols))
+    kept = len(op.shape) == num_dims
+    axes: list[Axis] = [
+        () if n in gone else axis for n, axis in enumerate(place.known) if kept or n not in gone
+    ]
+    return Step(place.on(axes), reason=reason)
 
 
 def look_along(op: Op, operands: Sequence[Operand]) -> Step:
-    """Softmax, running sums, flips: over axes that must be neither rows nor columns."""
+    """Softmax, running sums, sorting, flips: over axes that must be neither rows nor columns nor samples."""
     place, num_dims = operands[0].known, len(operands[0].shape)
-    axes = {axis % num_dims for axis in (op.ints("dim") or op.ints("dims") or range(num_dims))}
-    return Step(place, reason=WHOLE if axes & set(place.known_axes) else None)
+    usual = (-1,) if op.kind in LAST_AXIS else range(num_dims)
+    axes = [axis % num_dims for axis in (op.ints("dim") or op.ints("dims") or usual)]
+    reason = place.over(axes)
+    if len(op.shape) != num_dims:
+        axes = sorted(axes, reverse=True)
+        place = place.on(axis for n, axis in enumerate(place.known) if n not in axes)
+    return Step(place.fitted(op.shape), reason=reason)
+
+
+LAST_AXIS = kinds("sort argsort topk glu kthvalue mode median")
+
+
+def choose_along(op: Op, operands: Sequence[Operand]) -> Step:
+    """Gather or scatter along one axis, by positions that lie as the picture does."""
+    placed = [each for each in operands if each.placed]
+    place = placed[0].known
+    axis = op.ints("dim")[0] % len(op.shape)
+    reason = place.over([axis])
+    for each in placed[1:]:
+        others = each.known
+        alike = (others.scales, others.sizes, others.batch) == (place.scales, place.sizes, place.batch)
+        for n, (own, other) in enumerate(zip(place.known, others.known, strict=True)):
+            if n != axis and own != other:
+                alike = False
+        reason = reason or (None if alike else UNLIKE)
+    for each in operands:
+        if each.place is None and any(tracked(place.known[n]) for n in each.constant.varying):
+            reason = reason or "picks pixels by position"
+        if each.place is None and len(each.shape) == len(op.shape):
+            short = any(tracked(a) and each.shape[n] != op.shape[n] for n, a in enumerate(place.known))
+            reason = reason or ("picks pixels by position" if short else None)
+    return Step(place.fitted(op.shape), reason=reason)
 
 
 def join_along(op: Op, operands: Sequence[Operand]) -> Step:
-    """Concatenate, part, pick or overwrite along one axis, which must be neither rows nor columns."""
+    """Concatenate, part, pick or overwrite along one axis, which must be neither rows nor columns nor samples."""
     first = next(each for each in operands if each.placed)
     place, num_dims = first.known, len(first.shape)
-    new_axis = op.kind == "stack"
+    new_axis, gone_axis = op.kind == "stack", op.kind in ("select", "unbind")
     axis = (op.ints("dim") or (0,))[0] % (num_dims + new_axis)
-    if axis in place.known_axes and not new_axis:
-        return Step(place.lost(), reason="joins or parts the picture along rows or columns")
-    reason = None
-    if any(
-        each.placed and (each.known.axes, each.known.scales) != (place.axes, place.scales)
+    if not new_axis and (reason := place.over([axis])) is not None:
+        place = (
+            place.lost()
+            if reason == WHOLE
+            else place.on(_without(place.known, axis) if gone_axis else place.known)
+        )
+        what = "joins or parts the picture along rows or columns" if reason == WHOLE else SAMPLES
+        return Step(place, reason=what)
+    # what is joined may be longer or shorter along that axis: an axis of its own for each
+    lined = [
+        _lined_up(each, axis, num_dims, new_axis=new_axis)
         for each in operands
-    ):
-        reason = UNLIKE
-    elif any(each.varies_over(place, num_dims) for each in operands):
-        reason = UNEVEN
-    rows, cols = place.known_axes
+        if each.op.shape or each.placed
+    ]
+    shape = list(first.shape)
+    if not new_axis:
+        shape[axis] = 1
+    place, reason = broadcast(shape, lined)
+    if place.axes is None:
+        return Step(place, reason=reason)
     if new_axis:
-        rows, cols = rows + (axis <= rows), cols + (axis <= cols)
-    elif op.kind in ("select", "unbind"):
-        rows, cols = rows - (axis < rows), cols - (axis < cols)
-    return Step(place.at(rows, cols), reason=reason)
+        axes = [*place.known[:axis], plain(op.shape[axis]), *place.known[axis:]]
+    elif gone_axis:
+        axes = _without(place.known, axis)
+    else:
+        axes = list(place.known)
+    return Step(place.on(axes).fitted(op.shape), reason=reason)
+
+
+def _lined_up(each: Operand, axis: int, num_dims: int, *, new_axis: bool) -> Operand:
+    """Return an operand whose joined axis is of no account; one without it (`select_scatter`) is given it."""
+    shape = list(each.shape)
+    if len(shape) == num_dims - 1 and not new_axis:
+        varying = frozenset(n + (n >= axis) for n in each.constant.varying)
+        axes = None if not each.placed else [*each.known.known[:axis], (), *each.known.known[axis:]]
+        shape.insert(axis, 1)
+    elif new_axis or len(shape) != num_dims:
+        return each
+    else:
+        varying = each.constant.varying - {axis}
+        axes = (
+            None if not each.placed else [() if n == axis else own for n, own in enumerate(each.known.known)]
+        )
+        shape[axis] = 1
+    place = each.place if axes is None else each.known.on(axes)
+    constant = replace(each.constant, varying=varying)
+    if 0 in each.shape:  # nothing at all varies nowhere
+        constant = replace(constant, varying=frozenset())
+    return Operand(replace(each.op, shape=tuple(shape)), place, constant)
+
+
+def _without(axes: Sequence[Axis], axis: int) -> list[Axis]:
+    return [own for n, own in enumerate(axes) if n != axis]
 
 
 def pick(op: Op, operands: Sequence[Operand]) -> Step:
-    """Index one axis, neither rows nor columns, with a fixed list."""
+    """Index one axis, neither rows nor columns nor samples, with a fixed list."""
     place = operands[0].known
     indices = op.settings.get("indices")  # x[:, [2, 1, 0]] has (None, "tensor")
     if isinstance(indices, tuple):
@@ -107,34 +182,31 @@ def pick(op: Op, operands: Sequence[Operand]) -> Step:
     else:
         axes = [op.ints("dim")[0] % len(op.shape)]
     fixed = len(operands) == 2 and operands[1].place is None and len(operands[1].shape) == 1
-    if fixed and len(axes) == 1 and axes[0] not in place.known_axes:
-        return Step(place)
+    if fixed and len(axes) == 1 and not tracked(place.known[axes[0]]):
+        return Step(place.fitted(op.shape))
+    if len(axes) == 1 and place.known[axes[0]] == (BATCH,):
+        return Step(place, reason=SAMPLES)
     return Step(place.lost(), reason="picks pixels by position")
 
 
+def look_up(op: Op, operands: Sequence[Operand]) -> Step:
+    """Replace each class number by a row of a table, or by zeros and a one."""
+    source = operands[-1]
+    place = source.known
+    computed = any(each.place is not None for each in operands[:-1])
+    return Step(place.on([*place.known, plain(op.shape[-1])]), reason=COMPUTED if computed else None)
+
+
 def take_item(op: Op, operands: Sequence[Operand]) -> Step:
-    """One of several outputs; of pooling and of norms only the first is a picture."""
-    source = operands[0]
-    reason = None
-    if op.settings["item"] != 0 and source.op.kind in ("max_pool", "batch_norm", "group_norm", "layer_norm"):
-        reason = "uses positions or statistics of the whole picture"
-    return Step(source.known, reason=reason)
-
-
-def reshape(op: Op, operands: Sequence[Operand]) -> Step:
-    """Follow rows and columns into the new shape: equally long, with equally many elements before them."""
-    source, place = operands[0], operands[0].known
-    found = []
-    for axis in place.known_axes:
-        size, before = source.shape[axis], prod(source.shape[:axis])
-        found += [a for a, new in enumerate(op.shape) if new == size and prod(op.shape[:a]) == before][:1]
-    if len(found) == 2:
-        return Step(place.at(found[0], found[1]))
-    return Step(place.lost(), reason="folds rows or columns into other axes")
-
-
-def permute(op: Op, operands: Sequence[Operand]) -> Step:
-    """Follow rows and columns to their new positions."""
-    place, dims = operands[0].known, op.ints("dims")
-    rows, cols = place.known_axes
-    return Step(place.at(dims.index(rows), dims.index(cols)))
+    """One of several outputs; of norms only the first is a picture, of pooling the second where the largest was."""
+    source, item = operands[0], op.settings["item"]
+    place = source.known.fitted(op.shape) if len(source.known.known) == len(op.shape) else source.known
+    if item == 0:
+        return Step(place)
+    if source.op.kind == "max_pool":
+        names = ("kernel", "stride", "padding", "dilation")
+        kernel, stride, padding, dilation = (source.op.ints(name) for name in names)
+        apart = kernel == stride and not any(padding) and set(dilation) == {1}
+        return Step(replace(place, positions=kernel if apart else ()))
+    statistics = source.op.kind in ("batch_norm", "group_norm", "layer_norm")
+    return Step(place, reason="uses statistics of the whole picture" if statistics else None)

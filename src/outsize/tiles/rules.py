@@ -3,85 +3,127 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from outsize.graph import Op
-from outsize.tiles import local, pointwise
-from outsize.tiles.places import WHOLE, Operand, Place, Rule, Step
+from outsize.graph import Op, kinds
+from outsize.tiles import local, pointwise, products, shapes
+from outsize.tiles.constants import DRAWN, UNIFORM
+from outsize.tiles.places import BATCH, COLS, COMPUTED, ROWS, WHOLE, Operand, Place, Rule, Step, plain
 
 UNKNOWN = "unknown operation: it may look anywhere"
 
 
-def _kinds(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Tensors of one value: a constant that is the same at every place.
-UNIFORM = _kinds("full full_like zeros zeros_like ones ones_like new_zeros new_ones new_full scalar_tensor")
-
-_JOINS = _kinds(
+POINTWISE = kinds(
     """
     abs neg exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal square pow sin cos tan asin acos atan atan2
-    sinh cosh erf floor ceil round trunc frac sign relu relu6 leaky_relu elu selu celu gelu silu mish hardswish
-    hardsigmoid hardtanh sigmoid log_sigmoid log_sigmoid_forward tanh softplus softshrink hardshrink threshold
+    sinh cosh asinh acosh atanh erf erfc erfinv special_erfcx floor ceil round trunc frac sign sgn signbit positive
+    relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid logit log_sigmoid
+    log_sigmoid_forward tanh softplus softshrink hardshrink threshold rrelu prelu_kernel lgamma digamma sinc i0
+    special_log_ndtr special_entr special_xlog1py xlogy logaddexp logaddexp2 hypot copysign heaviside deg2rad rad2deg
     clamp clamp_min clamp_max clip nan_to_num add sub subtract rsub mul multiply div divide true_divide
-    floor_divide remainder fmod maximum minimum fmax fmin eq ne lt le gt ge isnan isinf isfinite
+    floor_divide remainder fmod maximum minimum fmax fmin eq ne lt le gt ge isnan isinf isfinite isposinf isneginf
     logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor
-    where masked_fill lerp addcmul addcdiv clone copy expand expand_as broadcast_to repeat
+    bitwise_left_shift bitwise_right_shift complex real imag angle polar conj conj_physical resolve_conj resolve_neg
+    where masked_fill lerp addcmul addcdiv clone copy expand expand_as broadcast_to
     """
 )
-_ALONG = _kinds("cat concat stack select unbind split slice_scatter")
-_LOOKS_ALONG = _kinds("softmax log_softmax cumsum cumprod logcumsumexp flip roll")
-_REDUCES = _kinds(
+_ALONG = kinds("cat concat stack select unbind split slice_scatter select_scatter")
+_LOOKS_ALONG = kinds(
+    """
+    softmax log_softmax cumsum cumprod cummax cummin logcumsumexp flip roll sort argsort topk kthvalue mode glu
+    fft_fft fft_ifft fft_rfft fft_irfft fft_c2c fft_r2c fft_c2r renorm
+    """
+)
+_REDUCES = kinds(
     """
     mean sum nansum amax amin max min argmax argmin prod var std var_mean std_mean logsumexp any all norm
-    linalg_vector_norm median count_nonzero
+    linalg_vector_norm median nanmedian count_nonzero
     """
 )
-_WEIGHTED = _kinds("prelu channel_shuffle native_channel_shuffle dropout feature_dropout")
+_WEIGHTED = kinds("prelu channel_shuffle native_channel_shuffle dropout feature_dropout alpha_dropout")
 # Named even where rows and columns were lost before, because these are what a person looks for.
-_EVERYWHERE = _kinds(
+_EVERYWHERE = kinds(
     """
-    attention matmul mm bmm addmm baddbmm einsum group_norm instance_norm adaptive_avg_pool adaptive_max_pool
+    attention matmul mm bmm addmm baddbmm group_norm instance_norm adaptive_avg_pool adaptive_max_pool
     fft_fft2 fft_rfft2 fft_ifft2 fft_irfft2 grid_sampler grid_sampler_2d
     """
 )
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_JOINS, pointwise.join),
+    **dict.fromkeys(POINTWISE, pointwise.join),
     **dict.fromkeys(_ALONG, pointwise.join_along),
     **dict.fromkeys(_LOOKS_ALONG, pointwise.look_along),
     **dict.fromkeys(_REDUCES, pointwise.reduce),
     **dict.fromkeys(_WEIGHTED, pointwise.weighted),
     **dict.fromkeys(("batch_norm", "group_norm", "instance_norm"), pointwise.fixed_norm),
     **dict.fromkeys(("index", "index_select"), pointwise.pick),
-    "layer_norm": pointwise.layer_norm,
-    "linear": pointwise.linear,
+    **dict.fromkeys(("gather", "scatter", "scatter_add"), pointwise.choose_along),
+    **dict.fromkeys(("embedding", "one_hot"), pointwise.look_up),
+    **dict.fromkeys(("layer_norm", "rms_norm"), pointwise.layer_norm),
     "getitem": pointwise.take_item,
-    "reshape": pointwise.reshape,
-    "permute": pointwise.permute,
+    "reshape": shapes.reshape,
+    "permute": shapes.permute,
+    "repeat": shapes.repeat,
+    "view_as_real": shapes.with_parts,
+    "view_as_complex": shapes.of_parts,
+    "linear": products.linear,
+    **dict.fromkeys(("matmul", "mm", "bmm", "addmm", "baddbmm"), products.product),
+    "attention": products.attention,
     **dict.fromkeys(("conv", "max_pool", "avg_pool"), local.slide),
     "conv_transposed": local.spread,
     "upsample": local.resize,
     "pixel_shuffle": local.pixel_shuffle,
     "pixel_unshuffle": local.pixel_unshuffle,
+    "max_unpool2d": local.unpool,
+    "unfold": local.unfold,
+    "im2col": local.to_columns,
+    "col2im": local.from_columns,
     "pad": local.pad,
     "slice": local.take_every,
 }
 
+# All kinds that are to be seen under their own names.
+NAMED = frozenset(RULES) | _EVERYWHERE | UNIFORM
+
+# rules that ask which of their operands are placed themselves
+_ANY_PLACED = (
+    pointwise.join,
+    pointwise.join_along,
+    pointwise.choose_along,
+    pointwise.look_up,
+    products.product,
+    products.attention,
+    local.unpool,
+)
+
 
 def step(op: Op, operands: Sequence[Operand]) -> Step:
     """Apply the rule of an operation, at least one of whose operands depends on the picture."""
+    done = _step(op, operands)
+    reason = done.reason or next((each.constant.reason for each in operands if each.constant.reason), None)
+    if op.settings.get("draws"):
+        reason = DRAWN
+    if op.kind not in ("max_unpool2d", "clone", "getitem"):
+        if any(each.place is not None and each.place.positions is not None for each in operands):
+            reason = reason or "uses positions in the whole picture"
+        done = shapes.without_positions(done)
+    elif op.kind == "max_unpool2d":
+        done = shapes.without_positions(done)
+    return replace(done, reason=reason)
+
+
+def _step(op: Op, operands: Sequence[Operand]) -> Step:
     rule = RULES.get(op.kind)
     if not any(each.placed for each in operands):
         lost = next(each.place for each in operands if each.place is not None)
         return Step(_found_again(op, lost), reason=WHOLE if op.kind in _EVERYWHERE else None)
     if rule is None:
         place = next(each.known for each in operands if each.placed)
-        kept = len(op.shape) > max(place.known_axes) and place.scaled(1, 1, op.shape).sizes == place.sizes
+        kept = any(each.placed and each.shape == op.shape for each in operands)
         return Step(place if kept else place.lost(), reason=WHOLE if op.kind in _EVERYWHERE else UNKNOWN)
-    if not operands[0].placed and rule not in (pointwise.join, pointwise.join_along):
+    if not operands[0].placed and rule not in _ANY_PLACED:
         place = next(each.known for each in operands if each.placed)
-        return Step(place.lost(), reason="takes weights or positions computed from the picture")
+        return Step(place.lost(), reason=COMPUTED)
     return rule(op, operands)
 
 
@@ -93,5 +135,9 @@ def _found_again(op: Op, lost: Place) -> Place:
     """
     for axis in range(len(op.shape) - 1):
         if op.shape[axis : axis + 2] == lost.sizes:
-            return lost.at(axis, axis + 1)
+            rest = [plain(size) for size in op.shape[axis + 2 :]]
+            front = [plain(size) for size in op.shape[:axis]]
+            if axis and op.shape[0] == lost.batch > 1:
+                front[0] = (BATCH,)
+            return replace(lost, axes=(*front, (ROWS,), (COLS,), *rest))
     return lost

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from math import floor
+
+import numpy as np
 
 # Half-open intervals, which may leave the picture: what lies outside is padding there and here.
 Span = Callable[[int, int], tuple[int, int]]
@@ -55,6 +58,15 @@ def interpolating(ratio: Fraction, num_taps: int) -> Span:
     return span
 
 
+def after(first: Span, then: Span) -> Span:
+    """Need what the second operation asks of the first."""
+
+    def span(lo: int, hi: int) -> tuple[int, int]:
+        return first(*then(lo, hi))
+
+    return span
+
+
 def shifted(by: int) -> Span:
     """Padding in front: output i sees input i - by."""
 
@@ -62,3 +74,21 @@ def shifted(by: int) -> Span:
         return lo - by, hi - by
 
     return span
+
+
+_LONGEST_PX = 1 << 20  # of a side for which positions are checked
+
+
+@cache
+def rounds_well(ratio: Fraction) -> bool:
+    """Whether picking the nearest pixel in floating point is right by this ratio, however far from the corner."""
+    if ratio.numerator & (ratio.numerator - 1) == 0 and ratio.denominator & (ratio.denominator - 1) == 0:
+        return True
+    outputs = np.arange(_LONGEST_PX)
+    for twice in (0, 1):  # offsets of 0 and of a half
+        right = (2 * outputs + twice) * ratio.numerator // (2 * ratio.denominator)
+        for dtype in (np.float32, np.float64):
+            places = np.add(outputs, twice / 2, dtype=dtype) * dtype(ratio.numerator / ratio.denominator)
+            if not np.array_equal(np.floor(places).astype(np.int64), right):
+                return False
+    return True
