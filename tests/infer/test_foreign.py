@@ -132,7 +132,7 @@ def test_several_maps_are_warned_of(scene: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "found"),
     [
-        (lambda logits: {"out": logits[..., ::2, ::2]}, "2 x 3 x 256 x 384"),
+        (lambda logits: {"out": logits[..., ::2, ::2]}, "2 x 3 x 384 x 576"),
         (lambda _: None, "no tensor"),
         (lambda _: {}, "nothing"),
     ],

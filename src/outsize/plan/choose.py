@@ -273,7 +273,7 @@ def _cuts(halo: Halo, limits: LimitsSection) -> _Cuts:
     why = [
         f"the model looks {halo.largest_px} px around each pixel; windows start at multiples of {halo.stride_px} px"
     ]
-    why += [f"approximate: {obstacle}" for obstacle in halo.obstacles]
+    why += [f"approximate: {text}" for text in dict.fromkeys(map(str, halo.obstacles))]
     if limits.halo_px is not None and limits.halo_px < halo.largest_px:
         if not limits.allow_approximate:
             raise PlanError(
