@@ -151,17 +151,21 @@ def _tiles(halo: Halo, picture: Callable[..., Tensor]) -> Iterator[_Try]:
     if lengths[0][-1] * lengths[1][-1] <= _FLAT_PX:
         yield _cut(picture, lengths[0], lengths[1], stride_px)
     else:
-        yield _cut(picture, lengths[0], whole, stride_px)
-        yield _cut(picture, whole, lengths[1], stride_px)
+        # one end of each strip: the other axis has the other
+        yield _cut(picture, lengths[0], whole, stride_px, left_out=2)
+        yield _cut(picture, whole, lengths[1], stride_px, left_out=0)
 
 
 _Side = tuple[int, int, int, int]  # before, core, after, length of the picture
 
 
-def _cut(picture: Callable[..., Tensor], rows: _Side, cols: _Side, stride_px: int) -> _Try:
+def _cut(
+    picture: Callable[..., Tensor], rows: _Side, cols: _Side, stride_px: int, left_out: int | None = None
+) -> _Try:
     inputs = picture(1, rows[-1], cols[-1])
     parts = []
-    for row, col in zip(_starts(rows, stride_px), _starts(cols, stride_px), strict=True):
+    starts = zip(_starts(rows, stride_px), _starts(cols, stride_px), strict=True)
+    for row, col in (each for number, each in enumerate(starts) if number != left_out):
         read = Window(row[0], col[0], sum(rows[:3]), sum(cols[:3]))
         core = Window(row[1], col[1], rows[1], cols[1])
         parts.append((inputs[(..., *read.slices)], read, core, 0))
