@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._dynamo.eval_frame import OptimizedModule
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
@@ -25,10 +26,11 @@ from outsize.measure.tensors import Shapes, shapes_of, tensors_in
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
-from outsize.strategies.before import Before
+from outsize.strategies.before import left_as_it_was
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.recover import ran_out
-from outsize.strategies.within import Within
+from outsize.strategies.trial import unfit
+from outsize.strategies.within import Within, refuse_inside_another
 
 Loss = Callable[[nn.Module, Any], Tensor]
 MakeOptimizer = Callable[[Any], Optimizer]
@@ -93,6 +95,8 @@ def own_step(
         raise ModelError(
             explain("no model to plan for", _named(model), "an nn.Module", "give the module itself")
         )
+    refuse_inside_another(model)
+    _refuse_compiled(model)
     if not any(each.requires_grad for each in model.parameters()):
         found = f"{_named(model)} without parameters that want gradients"
         remedy = "give the model that is trained, and freeze less of it"
@@ -108,6 +112,14 @@ def own_step(
     else:
         autocast = torch.bfloat16 if bf16 else None
     return OwnStep(model, example, loss, None if optimizer is None else _checked(optimizer), device, autocast)
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    if isinstance(model, OptimizedModule) or model._compiled_call_impl is not None:
+        problem, found = "a model that is compiled as a whole runs as torch.compile has it", _named(model)
+        needed = "the module as it was before torch.compile"
+        remedy = "give that and call it in the block, or compile parts of it by part.compile()"
+        raise ModelError(explain(problem, found, needed, remedy))
 
 
 def _refuse_sparse(model: nn.Module, example: Any) -> None:
@@ -179,7 +191,7 @@ def traced(step: OwnStep, blocks: tuple[str, ...] = ()) -> StepFacts:
     """Follow a step on shapes; the blocks are run again on the way back."""
 
     def value(model: nn.Module, batch: Any) -> Tensor:
-        with checkpointed(model, blocks):
+        with checkpointed(model, blocks, tell=lambda _: None):
             return step.value(model, batch)
 
     device: Literal["cuda", "cpu"] = "cuda" if step.device.type == "cuda" else "cpu"
@@ -230,7 +242,7 @@ def _recorded(step: OwnStep, around: Within | None = None, *, away: bool = False
         value.backward()
 
     try:
-        with _left_as_it_was(step.model), warnings.catch_warnings(), around or nullcontext():
+        with left_as_it_was(step.model, step.example), warnings.catch_warnings(), around or nullcontext():
             warnings.simplefilter("ignore")  # which come again when the caller's own steps run
             return _of_the_model(
                 record(run, step.model, given=tensors_in(step.example), outside=_OUTSIDE, away=away)
@@ -241,7 +253,32 @@ def _recorded(step: OwnStep, around: Within | None = None, *, away: bool = False
         raise ModelError(_mistake_in(step, error)) from error
 
 
+def unfit_blocks(step: OwnStep, paths: Collection[str]) -> dict[str, str]:
+    """Try on the example which modules must not run again, or lie in what does; return why."""
+
+    def run() -> None:
+        with torch.autocast(step.device.type, step.autocast, enabled=step.autocast is not None):
+            (step.loss or _square_of_outputs)(step.model, tree_map(lambda leaf: leaf, step.example))
+
+    try:
+        with left_as_it_was(step.model, step.example), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return unfit(step.model, paths, run)
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
+    sweep(step.device)  # when the error is gone, which held the frames of the attempt
+    return dict.fromkeys(paths, "there is no room to try it")
+
+
 def _mistake_in(step: OwnStep, error: Exception) -> str:
+    if "saved tensor hooks" in str(error):  # as torch.func says that it has none of
+        problem, found = "a step that takes derivatives by torch.func cannot be planned", first_line(error)
+        needed, remedy = (
+            "backward by autograd",
+            "let loss(model, example) return a number to call backward() on",
+        )
+        return explain(problem, found, needed, remedy)
     problem = f"a step of {type(step.model).__name__} on the example fails"
     if step.loss is None:
         needed = "what forward takes: a tensor, a tuple or list of arguments, or a dict of keywords"
@@ -268,26 +305,6 @@ def _why(error: TraceError) -> str:
     if isinstance(error.__cause__, DynamicOutputShapeException):
         return f"the shape of what {error.__cause__.func} returns hangs on values, which shapes alone do not tell"
     return f"a step cannot be followed on shapes alone: {found_in(str(error))}"
-
-
-@contextmanager
-def _left_as_it_was(model: nn.Module) -> Iterator[None]:
-    """Take back what one step does to a model: gradients, running statistics, random numbers."""
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    training = [(module, module.training) for module in model.modules()]
-    for parameter, _ in gradients:
-        parameter.grad = None
-    before = Before(model)
-    before.take()
-    model.train()
-    try:
-        yield
-    finally:
-        before.give_back()
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        for module, was in training:
-            module.training = was
 
 
 def _square_of_outputs(model: nn.Module, example: Any) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from outsize.commands.own_step import (
     own_step,
     peak_as_planned,
     traced,
+    unfit_blocks,
 )
 from outsize.errors import JobError, PlanError, explain
 from outsize.job.fields import Bytes
@@ -35,11 +36,14 @@ from outsize.plan.plan import Plan
 from outsize.plan.timeline import Link
 from outsize.plan.times import Clock
 from outsize.plan.way import Way
+from outsize.strategies.before import followed_on_shapes
+from outsize.strategies.blocks import others_hooks
 from outsize.strategies.recover import ran_out
 from outsize.strategies.within import Within
 from outsize.units import format_bytes
 
 _NUM_TRIED = 4  # plans of a recorded step that are run
+_NUM_ROUNDS = 8  # of plans whose blocks are tried
 _MORE = 1.1  # than there is, or was planned: what a step is taken to want that ran out of memory
 
 
@@ -73,7 +77,8 @@ def within(
     limit_bytes = _limit_bytes(budget, machine, machine.free_bytes + _own_bytes(model, step.device))
     usable, rates = usable_share(machine), machine_rates(step.device)
     clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=on_gpu)
-    with torch.autocast(step.device.type, enabled=False):  # one that is around this; the step has its own
+    # the autocast that may be around this is not the step's
+    with torch.autocast(step.device.type, enabled=False), followed_on_shapes(model, example):
         facts, recorded = facts_of(step)
         choose = partial(
             choose_recompute,
@@ -84,6 +89,8 @@ def within(
             host_bytes=host_room_bytes(),
             **clock.settings(),
         )
+        tried = Tried(step)
+        choose = partial(_tried, tried, choose)
         found = choose(budget_bytes=usable * limit_bytes)
         if recorded is not None:
             found = _as_it_runs(step, found, choose, usable * limit_bytes)
@@ -96,9 +103,51 @@ def within(
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by {least.name}",
             f"at most {format_bytes(usable * limit_bytes)} ({usable:.0%} of the budget)",
-            f"raise the budget to {limit_for(least.peak_bytes, usable)}, or take a smaller batch",
+            f"raise the budget to {limit_for(least.peak_bytes, usable)}, or take a smaller batch"
+            + "".join(f" ({each})" for each in tried.in_words()),
         )
     )
+
+
+class Tried:
+    """Which blocks do the same when they run again, as far as a plan wanted to know."""
+
+    def __init__(self, step: OwnStep) -> None:
+        self._step = step
+        self._fit: set[str] = set()
+        self.unfit: dict[str, str] = {}
+        for path in others_hooks(step.model):
+            outer, _, name = path.rpartition(".")
+            self.unfit[outer] = f"a hook on '{name}' in it would fire twice"
+        self.unfit.pop("", None)  # the model itself is never run again
+
+    def finds(self, paths: Collection[str]) -> bool:
+        """Try those that were not yet; say whether any is unfit."""
+        new = [path for path in paths if path not in self._fit]
+        found = unfit_blocks(self._step, new) if new else {}
+        self.unfit |= found
+        if not found:
+            self._fit.update(new)
+        return bool(found)
+
+    def in_words(self) -> tuple[str, ...]:
+        """Say why some are not run again."""
+        if not self.unfit:
+            return ()
+        (path, why), *others = self.unfit.items()
+        more = f", and {len(others)} more" if others else ""
+        return (f"not run again for backward: module '{path}', for {why}{more}",)
+
+
+def _tried(tried: Tried, choose: Callable[..., Plan | list[Way]], *, budget_bytes: float) -> Plan | list[Way]:
+    """Return a plan that runs only such blocks again as do the same; none at all where most do not."""
+    for num in range(_NUM_ROUNDS + 1):
+        never = {""} if num == _NUM_ROUNDS else tried.unfit
+        found = choose(budget_bytes=budget_bytes, never=frozenset(never))
+        recompute = found.recompute if isinstance(found, Plan) else None
+        if recompute is None or not tried.finds(recompute.blocks):
+            break
+    return replace(found, why=(*found.why, *tried.in_words())) if isinstance(found, Plan) else found
 
 
 def _as_it_runs(

@@ -17,7 +17,7 @@ from outsize.measure.flops import flops, moved_bytes
 from outsize.measure.ghost import mended
 from outsize.measure.lives import Away, Log
 from outsize.measure.recurrent import with_workspace
-from outsize.measure.tensors import fills_storage, tensors_in, without_history
+from outsize.measure.tensors import fills_storage, stored_in, tensors_in, without_history
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
 
@@ -49,8 +49,8 @@ def record(
     for tensor in (*model.parameters(), *model.buffers()):
         log.know(tensor, "weight", born=-1)
     for parameter in model.parameters():
-        if parameter.grad is not None:
-            log.know(parameter.grad, "gradient", born=-1)
+        for part in stored_in(parameter.grad):
+            log.know(part, "gradient", born=-1)
     for tensor in state_of(optimizer):
         log.know(tensor, "optimizer", born=-1)
     for tensor in given:
@@ -104,7 +104,7 @@ class _Watch(TorchDispatchMode):
             return func(*args, **kwargs)
         if self._on_cuda and func is torch.ops.aten.convolution_backward.default:
             args = (self._dense(args[0]), *args[1:])
-        read = tensors_in((args, kwargs))
+        read = stored_in((args, kwargs))
         inputs = tuple(dict.fromkeys(map(self._log.seen, read)))
         result = func(*args, **kwargs)
         if any(isinstance(tensor, FakeTensor) for tensor in read):
@@ -142,7 +142,7 @@ class _Watch(TorchDispatchMode):
         log, kind = self._log, func.overloadpacket.__name__
         backward = torch._C._current_graph_task_id() != -1
         written = _written(func, args, kwargs)
-        results = tensors_in(result)
+        results = stored_in(result)
         made = [tensor for tensor in results if log.find(tensor) is None]
         outputs = [log.seen(tensor) for tensor in written]
         outputs += [log.know(tensor, "activation", born=len(log.ops)) for tensor in made]
@@ -186,6 +186,8 @@ def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> 
 
 def _packing(log: Log, where: Where, *, away: bool) -> Callable[[Tensor], Tensor | Away]:
     def pack(tensor: Tensor) -> Tensor | Away:
+        if tensor.layout is not torch.strided:
+            return without_history(tensor)
         storage = log.seen(tensor)
         if log.lives[storage].role == "weight" or is_parameter(tensor):
             return without_history(tensor)
@@ -206,8 +208,8 @@ def _unpacking(log: Log) -> Callable[[Tensor | Away], Tensor]:
 @contextmanager
 def _gradients_noted(model: nn.Module, log: Log) -> Iterator[None]:
     def note(parameter: Tensor) -> None:
-        if parameter.grad is not None:
-            log.know(parameter.grad, "gradient", born=len(log.ops))
+        for part in stored_in(parameter.grad):
+            log.know(part, "gradient", born=len(log.ops))
 
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     handles = [parameter.register_post_accumulate_grad_hook(note) for parameter in trained]
@@ -224,5 +226,5 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += tensors_in(given)
+            found += stored_in(given)
     return found

@@ -27,6 +27,22 @@ def own_dtype(model: nn.Module) -> torch.dtype:
     return next((each.dtype for each in own if each.is_floating_point()), torch.float32)
 
 
+def stored_in(values: Any) -> list[Tensor]:
+    """List the tensors that have memory in tuples, lists and dicts of anything: of a sparse one its parts."""
+    return [part for each in tensors_in(values) for part in _parts_of(each)]
+
+
+def _parts_of(tensor: Tensor) -> list[Tensor]:
+    if tensor.layout is torch.strided:
+        return [tensor]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    names = ("crow_indices", "col_indices", "ccol_indices", "row_indices", "values")
+    by_rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    wanted = names[:2] if by_rows else names[2:4]
+    return [getattr(tensor, name)() for name in (*wanted, "values")]
+
+
 def without_history(tensor: Tensor) -> Tensor:
     """Return the tensor with its version counter, but without its gradient function.
 

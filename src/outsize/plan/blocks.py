@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from outsize.plan.cost import Changed, StepCost
@@ -20,8 +20,8 @@ class Blocks:
     cost_s: float
 
 
-def list_blocks(cost: StepCost, op_s: OpSeconds) -> list[Blocks]:
-    """Return sets of blocks, from few large ones to many small ones.
+def list_blocks(cost: StepCost, op_s: OpSeconds, never: Collection[str] = ()) -> list[Blocks]:
+    """Return sets of blocks, from few large ones to many small ones; none that is or holds one of `never`.
 
     A set holds the outermost modules that keep no more than a share: one that keeps more would be as full as the
     step without it when its turn comes.
@@ -31,8 +31,9 @@ def list_blocks(cost: StepCost, op_s: OpSeconds) -> list[Blocks]:
     for storage, module in saved.items():
         for path in outward(module):
             kept_bytes[path] = kept_bytes.get(path, 0) + cost.by_index[storage].size_bytes
-    called = [path for path in cost.facts.modules if path]
-    parents = {path.rpartition(".")[0] for path in called}
+    refused = {path for each in never for path in outward(each)}
+    called = [path for path in cost.facts.modules if path and path not in refused]
+    parents = {path.rpartition(".")[0] for path in cost.facts.modules if path}
     found: list[Blocks] = []
     for share in _LARGEST_SHARES:
         small = [path for path in called if kept_bytes.get(path, 0) <= share * kept_bytes.get("", 0)]
@@ -64,8 +65,10 @@ def _blocks(cost: StepCost, paths: Sequence[str], op_s: OpSeconds) -> Blocks:
     begins: dict[str | None, int] = {}
     for op in cost.facts.ops[: cost.turn]:
         begins.setdefault(block_of(op.module), op.index)
-    for path in [path for path in inner if _overwritten(cost, given.get(path, ()), begins[path])]:
-        del inner[path]
+    for path in list(inner):
+        # one that begins behind the turn does so behind derivatives that are taken on the way
+        if path not in begins or _overwritten(cost, given.get(path, ()), begins[path]):
+            del inner[path]
     anew: dict[int, int] = {}
     held: dict[int, int] = {}
     twice: dict[int, tuple[int, int]] = {}

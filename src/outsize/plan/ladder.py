@@ -63,8 +63,8 @@ def choose_recompute(
 ) -> Plan | list[Way]:
     """Return the fastest way to run one step as it is written: plain, or recomputing and moving; or all of them.
 
-    `op_s` and `times` are the settings of a clock, and the link to host memory with what there is of that; `blocks_of`
-    tells the facts of the step with blocks run again.
+    `op_s` and `times` are the settings of a clock, and the link to host memory with what there is of that, and modules
+    that must `never` run again; `blocks_of` tells the facts of the step with blocks run again.
     """
     halo = Halo(Reach(0, 0), Reach(0, 0), 1)
     traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)

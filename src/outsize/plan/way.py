@@ -41,6 +41,7 @@ class Task:
         False  # a step that gives nothing up is recorded as a CUDA graph where the host would be behind
     )
     blocks_of: BlocksOf | None = None  # None: what running blocks again needs is only estimated
+    never: frozenset[str] = frozenset()  # modules that must not run again, nor what they lie in
     link: Link | None = None  # to host memory; None: nothing is moved there
     host_bytes: float = math.inf  # that may lie there
     held_bytes: float = math.inf  # that the device's allocator may hold for tensors, with gaps between them

@@ -101,7 +101,7 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
     found = None if may_page(task, part) else _mix(task, part, cost, recipes, budget_bytes)
     if found is not None and (found.recipes or found.swap is not None):
         yield _mixed(task, part, cost, found)
-    for blocks in list_blocks(cost, task.op_s):
+    for blocks in list_blocks(cost, task.op_s, task.never):
         rough = Way(
             f"{part.prefix}recompute {_such(blocks)}",
             cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from outsize.strategies.reachable import Reachable
 
 
 class Before:
@@ -54,3 +58,35 @@ def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
     if to:
         with torch.no_grad():
             torch._foreach_copy_(list(to), list(source))
+
+
+@contextmanager
+def followed_on_shapes(model: nn.Module, *others: Any) -> Iterator[None]:
+    """Take back what a twin of a model without numbers does inside: to variables of files and classes, say."""
+    reachable = Reachable(model, *others, besides=("_parameters", "_buffers"))
+    try:
+        yield
+    finally:
+        reachable.put_back()
+
+
+@contextmanager
+def left_as_it_was(model: nn.Module, *others: Any) -> Iterator[None]:
+    """Take back what steps inside do to a model and to all that its forward can reach, the example among it."""
+    reachable = Reachable(model, *others)
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    training = [(module, module.training) for module in model.modules()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    before = Before(model)
+    before.take()
+    model.train()
+    try:
+        yield
+    finally:
+        before.give_back()
+        reachable.put_back()
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for module, was in training:
+            module.training = was

@@ -1,9 +1,14 @@
-"""Runs whole modules under torch's checkpoint: forward keeps their inputs alone, backward runs them again."""
+"""Runs whole modules under torch's checkpoint: forward keeps their inputs alone, backward runs them again.
+
+A block whose second run would be noticed, or would not be the same, keeps what it saves: one with hooks of others
+inside, and one that was seen to give something else.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import MethodType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -14,23 +19,36 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
+from outsize.errors import explain
 from outsize.measure.tensors import tensors_in
+from outsize.strategies.alike import Checks
 from outsize.strategies.draws import Draws
 from outsize.strategies.find import find_module
+from outsize.strategies.transforms import is_transforming
 from outsize.strategies.values import changed
+
+Tell = Callable[[str], object]
 
 
 @contextmanager
-def checkpointed(model: nn.Module, paths: Collection[str]) -> Iterator[None]:
+def checkpointed(
+    model: nn.Module,
+    paths: Collection[str],
+    tell: Tell = warnings.warn,
+    checks: dict[str, Checks] | None = None,
+) -> Iterator[None]:
     """Inside the block the named modules keep nothing but their inputs for backward.
 
-    No module is wrapped, so no parameter changes its name, and afterwards the model is as it was.
+    No module is wrapped, so no parameter changes its name, and afterwards the model is as it was. `checks` has what is
+    known of the modules from one block of this kind to the next.
     """
+    checks = {} if checks is None else checks
     blocks = {path: find_module(model, path, "recomputed as a whole") for path in paths}
     before = [vars(block).get("forward") for block in blocks.values()]
     for (path, block), forward in zip(blocks.items(), before, strict=True):
         # a method, for a copy of the model that is made meanwhile shall run itself
-        block.forward = MethodType(_rerun(path, forward), block)
+        known = checks.setdefault(path, Checks(path))
+        block.forward = MethodType(_rerun(path, forward, known, tell), block)
     try:
         yield
     finally:
@@ -41,21 +59,28 @@ def checkpointed(model: nn.Module, paths: Collection[str]) -> Iterator[None]:
                 block.forward = forward
 
 
-def _rerun(path: str, replaced: Callable[..., Any] | None) -> Callable[..., Any]:
+def _rerun(path: str, replaced: Callable[..., Any] | None, checks: Checks, tell: Tell) -> Callable[..., Any]:
     """Return the forward of a module under torch's checkpoint; `replaced` is what ran in place of its own."""
 
+    def once(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return type(block).forward(block, *args, **kwargs) if replaced is None else replaced(*args, **kwargs)
+
     def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        given, buffers = _Given(path, (args, kwargs)), _Buffers(block)
+        if not checks.keeps and (hooked := hooked_in(block)) is not None:
+            checks.keeps = True
+            tell(_of_hooks(path, hooked))
+        if checks.keeps or not torch.is_grad_enabled() or is_transforming():
+            return once(block, *args, **kwargs)
+        given, buffers = _Given(path, (args, kwargs)), Buffers(block)
+        call = checks.begin(besides=buffers.unread)
 
         def again(*_: Tensor) -> Any:
             args, kwargs = given.take()
-            return (
-                type(block).forward(block, *args, **kwargs) if replaced is None else replaced(*args, **kwargs)
-            )
+            return once(block, *args, **kwargs)
 
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             if draws is None:
-                return nullcontext(), _Anew(buffers.aside)
+                return call.first(), _Anew(call.second, buffers.aside)
             return draws.kept(), _Anew(buffers.aside, draws.given)
 
         # Torch looks at what it is given for the devices whose random numbers and autocast it has to remember.
@@ -68,6 +93,36 @@ def _rerun(path: str, replaced: Callable[..., Any] | None) -> Callable[..., Any]
             )
 
     return run
+
+
+def hooked_in(block: nn.Module) -> str | None:
+    """Return the path of a module inside of a block that has a hook which others have set: it would fire twice."""
+    return next((path for path in others_hooks(block) if path), None)
+
+
+def others_hooks(model: nn.Module) -> Iterator[str]:
+    """Yield the paths of modules that have a hook around forward which is none of torch's and none of ours."""
+    for path, module in model.named_modules():
+        if module._forward_pre_hooks or module._forward_hooks:
+            hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+            if any(map(_is_others, hooks)):
+                yield path
+
+
+def _is_others(hook: Any) -> bool:
+    """Whether a hook is none of torch's own, as of weight norm, and none of ours."""
+    hook = getattr(hook, "func", hook)  # of a partial
+    owner = getattr(hook, "__module__", None) or type(hook).__module__
+    return str(owner).partition(".")[0] not in ("torch", "outsize")
+
+
+def _of_hooks(path: str, hooked: str) -> str:
+    return explain(
+        f"module '{path}' is not run again as planned",
+        f"a hook on '{hooked}' in it, which would fire twice",
+        "no hooks inside",
+        "expect more memory than planned, or set hooks before you plan",
+    )
 
 
 _DRAWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # of blocks that ran on a GPU
@@ -122,8 +177,8 @@ class _Given:
     """
 
     def __init__(self, path: str, tree: Any) -> None:
-        # lists and dicts of its own: one that the caller fills up further would be another input the second time
-        self._first: Any = tree_map(lambda each: each, tree)
+        self._first: Any = tree  # with the caller's own lists and dicts, which the block may fill
+        # in lists and dicts as they are now: filled further they would be another input the second time
         self._kept: Any = tree_map(_keep, tree)
         self._path = path
         held = tensors_in(self._kept)
@@ -169,7 +224,7 @@ def _keep(each: Any) -> Any:
     return _Kept(each) if is_saved else each
 
 
-class _Buffers:
+class Buffers:
     """The buffers of a block as they were before its first run.
 
     Batch norm writes its own in training and does not read them: those are not copied beforehand.
@@ -185,6 +240,12 @@ class _Buffers:
             if not isinstance(module, _BatchNorm)
             for name, buffer in module._buffers.items()
         }
+
+    @property
+    def unread(self) -> frozenset[int]:
+        """The ids of those that are written and not read."""
+        norms = (each for each in self._block.modules() if isinstance(each, _BatchNorm))
+        return frozenset(id(buffer) for each in norms for buffer in each._buffers.values())
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -138,6 +138,8 @@ class Packing:
 
     def pack(self, tensor: Tensor) -> Slot | Kept:
         """Return what autograd shall hold instead of the tensor."""
+        if tensor.layout is not torch.strided:  # sparse: it has no one place in memory
+            return Kept(without_history(tensor), tensor._version, self._where.here[0])
         return self.pack_as(self.names.key(tensor), tensor)
 
     def pack_as(self, key: Key | None, tensor: Tensor) -> Slot | Kept:

@@ -9,6 +9,7 @@ from torch import nn
 
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.step import Key
+from outsize.strategies.alike import Checks
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.moving import Shuttle
 from outsize.strategies.saved import SavedStats, SavedTensors
@@ -26,6 +27,7 @@ class Saving:
     def __init__(self, model: nn.Module, recompute: Recompute, swap: Swap | None, tell: Tell) -> None:
         self._model, self._recompute, self._swap, self._tell = model, recompute, swap, tell
         self._told = False
+        self._checks: dict[str, Checks] = {}
         self._saved: SavedTensors | None = None
         if recompute.saved or swap is not None:
             saved, dear = frozenset(recompute.saved), frozenset(recompute.dear)
@@ -39,7 +41,7 @@ class Saving:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Run one forward inside this."""
-        with checkpointed(self._model, self._recompute.blocks):
+        with checkpointed(self._model, self._recompute.blocks, self._tell, self._checks):
             if self._saved is None:
                 yield
                 return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.memory import num_closed_gaps
+from outsize.strategies.alike import RunsOtherwise
 from outsize.strategies.before import Before
 from outsize.strategies.step import Step, Terms
 
@@ -54,7 +56,7 @@ def recovering(
 
     Before each step buffers are copied and the state of random numbers is kept; gradients are not, so a step must
     begin without any. `tighten` raises where nothing tighter is left. `let_go` gives back what a recording holds,
-    before what is available is looked at.
+    before what is available is looked at. A step in which a block did not run again as it ran first is repeated, too.
     """
     now: Step | None = step
     before, pieces = Before(model), _Pieces()
@@ -68,6 +70,8 @@ def recovering(
             assert now is not None, "the step before found nothing tighter"
             try:
                 return now(batch, last=last)
+            except RunsOtherwise as error:
+                message, wanted_bytes = str(error), None
             except RuntimeError as error:
                 wanted_bytes = _wanted_bytes(error, batch.images.device)
                 if wanted_bytes is None:
@@ -76,6 +80,9 @@ def recovering(
             # Out here, for the error holds the frames of the attempt, and they hold its tensors.
             let_go()
             before.give_back()
+            if wanted_bytes is None:  # the block in question is kept from now on
+                warnings.warn(f"{message}; the step is repeated", stacklevel=2)
+                continue
             now = None  # with what it holds of host memory, which the next one may want
             gc.collect()
             now = tighten(
