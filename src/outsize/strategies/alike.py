@@ -51,7 +51,7 @@ class Checks:
     _coming: deque[tuple[Tensor, Any]] = field(default_factory=deque)  # answers on their way from a GPU
 
     def begin(self, besides: Collection[int] = ()) -> Call:
-        """Begin a call of the block; tensors of these ids are others in the second run, and may be."""
+        """Begin a call of the block; storages of these ids hold others in the second run, and may."""
         self._look()
         number, self._num_calls = self._num_calls, self._num_calls + 1
         if number < _FIRST or number % _EVERY == 0:
@@ -149,7 +149,9 @@ class Call:
             raise self._checks.refuse(f"{place} tensors that it saves instead of {len(self._first)}")
 
     def _form(self, tensor: Tensor, place: int) -> tuple[torch.Size, torch.dtype, Tensor | None] | None:
-        if is_parameter(tensor) or id(tensor) in self._besides or is_opaque(tensor):
+        if is_parameter(tensor) or tensor.layout is not torch.strided or is_opaque(tensor):
+            return None
+        if id(tensor.untyped_storage()) in self._besides:
             return None
         look = (self._which is None or place in self._which) and not _is_recording(tensor)
         return tensor.shape, tensor.dtype, _sample(tensor) if look else None

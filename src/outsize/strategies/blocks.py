@@ -62,16 +62,21 @@ def checkpointed(
 def _rerun(path: str, replaced: Callable[..., Any] | None, checks: Checks, tell: Tell) -> Callable[..., Any]:
     """Return the forward of a module under torch's checkpoint; `replaced` is what ran in place of its own."""
 
+    compiled: bool | None = None
+
     def once(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return type(block).forward(block, *args, **kwargs) if replaced is None else replaced(*args, **kwargs)
 
     def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        nonlocal compiled
         if not checks.keeps and (hooked := hooked_in(block)) is not None:
             checks.keeps = True
             tell(_of_hooks(path, hooked))
         if checks.keeps or not torch.is_grad_enabled() or is_transforming():
             return once(block, *args, **kwargs)
-        given, buffers = _Given(path, (args, kwargs)), Buffers(block)
+        if compiled is None:
+            compiled = replaced is not None or any(map(_is_compiled, block.modules()))
+        given, buffers = _Given(path, (args, kwargs)), Buffers(block, compiled=compiled)
         call = checks.begin(besides=buffers.unread)
 
         def again(*_: Tensor) -> Any:
@@ -93,6 +98,12 @@ def _rerun(path: str, replaced: Callable[..., Any] | None, checks: Checks, tell:
             )
 
     return run
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether a module is compiled, or another function runs in place of its forward, which may be."""
+    own = vars(module).get("forward")
+    return module._compiled_call_impl is not None or (own is not None and not isinstance(own, MethodType))
 
 
 def hooked_in(block: nn.Module) -> str | None:
@@ -227,25 +238,29 @@ def _keep(each: Any) -> Any:
 class Buffers:
     """The buffers of a block as they were before its first run.
 
-    Batch norm writes its own in training and does not read them: those are not copied beforehand.
+    Batch norm writes its own in training and does not read them: those are not copied beforehand. A compiled one saves
+    what it writes: there all are.
     """
 
-    def __init__(self, block: nn.Module) -> None:
-        self._block = block
+    def __init__(self, block: nn.Module, *, compiled: bool = False) -> None:
+        self._block, self._compiled = block, compiled
         copy = _Copies()
         # by their place: a module may have put another in it when it runs again
         self._read = {
             (module, name): copy(buffer)
             for module in block.modules()
-            if not isinstance(module, _BatchNorm)
+            if compiled or not isinstance(module, _BatchNorm)
             for name, buffer in module._buffers.items()
         }
 
     @property
     def unread(self) -> frozenset[int]:
-        """The ids of those that are written and not read."""
+        """The ids of the storages of those that are written and not read."""
+        if self._compiled:
+            return frozenset()
         norms = (each for each in self._block.modules() if isinstance(each, _BatchNorm))
-        return frozenset(id(buffer) for each in norms for buffer in each._buffers.values())
+        buffers = (buffer for each in norms for buffer in each._buffers.values() if buffer is not None)
+        return frozenset(id(buffer.untyped_storage()) for buffer in buffers)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
