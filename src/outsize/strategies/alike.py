@@ -86,7 +86,7 @@ class Checks:
         self._coming.append((there, event))
 
     def _look(self) -> None:
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if not self._coming or torch.cuda.is_current_stream_capturing():
             return
         while self._coming and self._coming[0][1].query():
             there, _ = self._coming.popleft()

@@ -46,6 +46,13 @@ class Within:
 
     def __enter__(self) -> Within:
         refuse_inside_another(self._model)
+        with ExitStack() as undo:  # where something of it fails
+            undo.callback(self._block.close)
+            self._enter()
+            undo.pop_all()
+        return self
+
+    def _enter(self) -> None:
         _ACTIVE.append(self._model)
         self._block.callback(_ACTIVE.remove, self._model)
         if self.plan.recompute is not None or self.plan.swap is not None:
@@ -72,7 +79,6 @@ class Within:
         self._block.callback(self._model.register_forward_hook(went_through).remove)
         ended = self._model.register_forward_hook(end, always_call=True, with_kwargs=True)
         self._block.callback(ended.remove)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
