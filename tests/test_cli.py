@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typer.testing import CliRunner, Result
 import outsize
 from outsize import cli
 from outsize.errors import DataError, VerifyError
+from outsize.stopping import Stopped
 
 VERBS = (
     "doctor",
@@ -174,17 +176,19 @@ def test_a_mistake_is_one_line_and_its_exit_code(
     assert streams.err == f"outsize: {error}\n"
 
 
-def test_an_interrupted_verb_exits_130(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_verb_exits_as_by_its_signal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], signum: signal.Signals
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signum)
 
     monkeypatch.setattr("outsize.commands.info.info", interrupt)
-    assert _main(monkeypatch, "info", "somewhere") == 130
+    assert _main(monkeypatch, "info", "some where") == 128 + signum
     streams = capsys.readouterr()
     assert streams.out == ""
-    assert streams.err == "outsize: interrupted\n"
+    told = "nothing to save; to begin again: outsize info 'some where'"
+    assert streams.err == f"outsize: stopped by {signum.name}, {told}\n"
 
 
 def test_no_run_at_a_place_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,20 +212,31 @@ def test_gpu_memory_may_grow_unless_somebody_said_otherwise(
     monkeypatch.delenv("PYTORCH_ALLOC_CONF")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"), [((), "with --resume"), (("--overwrite",), "with --resume in place of --overwrite")]
-)
-def test_an_interrupted_training_says_how_to_go_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+@pytest.mark.parametrize("is_saved", [True, False])
+@pytest.mark.parametrize("options", [(), ("--overwrite",), ("--resume",)])
+def test_a_stopped_training_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    is_saved: bool,
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except Stopped as stopped:
+            stopped.is_saved, stopped.kept = is_saved, "saved at step 7" if is_saved else ""
+            raise
 
     monkeypatch.setattr("outsize.commands.train.train", interrupt)
-    assert _main(monkeypatch, "train", "job.toml", *options) == 130
+    assert _main(monkeypatch, "train", *options, "job.toml") == 143
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("outsize: interrupted; to go on from what was last saved")
-    assert line.endswith(said)
+    assert line.startswith("outsize: stopped by SIGTERM, ")
+    if is_saved:
+        assert line.endswith("saved at step 7; to go on: outsize train job.toml --resume")
+    else:
+        assert line.endswith(
+            f"nothing to save; to begin again: {' '.join(('outsize', 'train', *options, 'job.toml'))}"
+        )
 
 
 @pytest.mark.parametrize("words", [(), ("train",), ("bench",), ("bench", "memory")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -12,8 +13,10 @@ import typer
 from typer.core import TyperGroup
 
 from outsize.bench import ROUNDS
+from outsize.commands.memory_line import host_shortage
 from outsize.errors import OutsizeError
 from outsize.progress import Reporter
+from outsize.stopping import Stopped, listening
 
 
 class _Verbs(TyperGroup):
@@ -356,19 +359,22 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit", module="PIL.Image")
     _let_memory_grow()
     try:
-        app()
-    except OutsizeError as error:
-        sys.stderr.write(f"outsize: {error}\n")
-        sys.exit(error.exit_code)
-    except SystemExit as end:
-        if end.code == 130:  # typer's answer to Ctrl-C, which comes without a word
-            sys.stderr.write(f"outsize: interrupted{_how_to_go_on(sys.argv[1:])}\n")
-        raise
+        with listening():
+            app()
+    except (OutsizeError, MemoryError, OSError, RuntimeError, ImportError, SystemError) as error:
+        told = host_shortage(error) or error
+        if not isinstance(told, OutsizeError):
+            raise
+        sys.stderr.write(f"outsize: {told}\n")
+        sys.exit(told.exit_code)
+    except Stopped as stopped:
+        sys.stderr.write(f"outsize: {_said_of(stopped, sys.argv[1:])}\n")
+        sys.exit(stopped.exit_code)
 
 
-def _how_to_go_on(words: list[str]) -> str:
-    """Say what takes up an interrupted verb again, where something does."""
-    if words[:1] != ["train"]:
-        return ""
-    instead = " in place of --overwrite" if "--overwrite" in words else ""
-    return f"; to go on from what was last saved, run the same command with --resume{instead}"
+def _said_of(stopped: Stopped, words: list[str]) -> str:
+    """Say what a stopped verb keeps, and the command that goes on or begins again."""
+    if stopped.is_saved:
+        words = [each for each in words if each not in ("--overwrite", "--resume")] + ["--resume"]
+    then = "to go on" if stopped.kept else "to begin again"
+    return f"stopped by {stopped}, {stopped.kept or 'nothing to save'}; {then}: {shlex.join(['outsize', *words])}"

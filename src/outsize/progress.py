@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from outsize import stopping
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -31,6 +33,7 @@ class Bar:
     def advance(self, amount: int = 1, **facts: object) -> None:
         """Count `amount` more as done; `facts` (a loss, a file name) are shown beside the bar."""
         self.done += amount
+        stopping.check()
         now_s = time.monotonic()
         if self.done >= self.total or now_s - self._last_s >= _MIN_INTERVAL_S:
             self._last_s = now_s
@@ -61,6 +64,7 @@ class Reporter:
 
     def say(self, event: str, text: str, **facts: object) -> None:
         """Report one finished thing: a line of text to a person, a JSON line to a program."""
+        stopping.check()
         if self.style == "bar":
             (self._live[0].console if self._live else self._console()).print(
                 text, highlight=False, markup=False

@@ -23,6 +23,7 @@ from outsize.errors import JobError, ModelError, OutsizeError, explain
 from outsize.measure.machine import sweep
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
+from outsize.stopping import Stopped
 from outsize.strategies.step import Step
 from outsize.units import format_bytes
 
@@ -205,7 +206,7 @@ def _run_rounds(
                     bar.advance(1, **_told(entry, number))
                 if number + 1 == _EVERY // 2 and plain is not None:
                     slow = {each.name for each in running if _is_slow(each, plain)}
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         if number == 0:
             raise
         for entry in running:

@@ -34,6 +34,7 @@ from outsize.raster.read import SceneInfo, SceneReader
 from outsize.raster.style import write_style
 from outsize.raster.vectors import write_polygons
 from outsize.raster.write import Layer, TileStore
+from outsize.stopping import Stopped
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted, decode
 from outsize.tiles.grid import redundancy
 from outsize.tiles.window import Tile
@@ -189,6 +190,8 @@ def _kept_where_of_use(store: TileStore, num_tiles: int, *, is_known: bool) -> I
             raise OutputError(
                 f"{error}; {done} are done and kept in {store.folder} ({size}): {how}"
             ) from error
+        elif isinstance(error, Stopped):
+            error.kept = f"{store.num_done:,} of {format_count(num_tiles, 'tile')} are kept"
         raise
     store.discard()
 
