@@ -24,6 +24,7 @@ MANY_PARAMETERS = {
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
+    "commands.saving": "commands/test_saving.py",
     "commands.lessons": "commands/test_train_mix.py",
     "commands.shortage": "commands/test_train_planned.py",
     "tiles.constants": "measure/test_sound_and_unsound.py",

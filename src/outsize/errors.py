@@ -5,6 +5,7 @@ OutsizeError                what a user can mend: one line, exit code 2
 |-- DataError               images and labels: missing, corrupt, mismatched
 |   `-- UnsafeFileError     a file that asks for more than its own pixels: remote or outside references, bombs
 |-- ModelError              unknown model, options that do not fit, weights that do not match
+|   |-- DivergedError       a training whose losses or weights are no numbers any more
 |   `-- TraceError          a model whose graph cannot be read, or an operation whose reach is not known
 |-- PlanError               nothing fits the limit, or only an approximate plan does
 |-- RunError                a run folder that lacks what a command needs
@@ -44,6 +45,10 @@ class UnsafeFileError(DataError):
 
 class ModelError(OutsizeError):
     """A model cannot be built, loaded or fed as asked."""
+
+
+class DivergedError(ModelError):
+    """A training led to losses or weights that are no numbers."""
 
 
 class TraceError(ModelError):

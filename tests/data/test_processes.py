@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
+import signal
 import time
 from contextlib import closing
 
@@ -110,3 +112,38 @@ def test_shared_memory_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: o
     assert not can_share(1 << 50, 2)
     monkeypatch.setattr(processes, "_SHARED", tmp_path)
     assert can_share(1, 2)
+
+
+def _make_or_hang(key: Key) -> int:
+    if key == (0, 1):
+        time.sleep(3600)
+    return os.getpid()
+
+
+def test_a_process_that_dies_while_another_works_is_noticed_and_named() -> None:
+    """Whose turn it is works on: by itself the loader would look after 5 s, and another time for each wait."""
+    with closing(BatchProcesses(_make_or_hang, num_processes=2, pin=False)) as workers:
+        batches = workers.make([(0, step) for step in range(9)])
+        other = next(batches)
+        os.kill(other, signal.SIGKILL)
+        with pytest.raises(RunError, match=rf"process {other} by signal SIGKILL"):
+            next(batches)
+
+
+def test_signals_to_the_group_do_not_reach_processes() -> None:
+    with closing(BatchProcesses(_make, num_processes=2, pin=False)) as workers:
+        batches = workers.make([(0, step) for step in range(30)])
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            os.kill(next(batches)[1], signum)
+        assert len(list(batches)) == 28
+
+
+def test_processes_that_do_not_end_are_ended() -> None:
+    workers = BatchProcesses(_make_or_hang, num_processes=2, pin=False)
+    batches = workers.make([(0, step) for step in range(9)])
+    next(batches)
+    own = {each.pid for each in multiprocessing.active_children()}
+    batches.close()
+    workers.close()
+    assert own
+    assert not own & {each.pid for each in multiprocessing.active_children()}

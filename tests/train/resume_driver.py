@@ -1,4 +1,4 @@
-"""Trains the same job many times, killing each at another moment and resuming it; run by test_resume.
+"""Trains the same job many times, killing or stopping each at another moment and resuming it; run by test_resume.
 
 The moments are points in the program, so that every kind is met for sure: a step, a validation, and the write of a
 checkpoint before, amid and after its bytes reach the disk. This process has no threads, so its children may fork.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,19 +22,35 @@ from tests import preloaded
 import outsize.infer.validate as validate_module
 import outsize.train.checkpoint as checkpoint_module
 import outsize.train.loop as loop_module
+from outsize import stopping
 from outsize.commands.train import train
 from outsize.progress import Reporter
 
 
-def run_child(job: Path, run: Path, mode: str, sabotage: Callable[[], None] | None = None) -> int:
+def run_child(
+    job: Path,
+    run: Path,
+    mode: str,
+    sabotage: Callable[[], None] | None = None,
+    stop_after_s: float | None = None,
+) -> int:
     """Train in a forked child and return its exit status; negative is the signal that ended it."""
     child = os.fork()
     if child == 0:
         torch.set_num_threads(1)
         if sabotage is not None:
             sabotage()
-        train(job, overrides=[f"run={run}"], device_name="cpu", mode=mode, reporter=Reporter("quiet"))
+        try:
+            with stopping.listening():
+                train(job, overrides=[f"run={run}"], device_name="cpu", mode=mode, reporter=Reporter("quiet"))
+        except stopping.Stopped as stopped:
+            os._exit(stopped.exit_code)
         os._exit(0)
+    if stop_after_s is not None:
+        while not (run / "job.toml").exists():  # which is written when training begins
+            time.sleep(0.001)
+        time.sleep(stop_after_s)
+        os.kill(child, signal.SIGTERM)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
 
@@ -41,15 +59,19 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def before_call(module: Any, name: str, number: int) -> Callable[[], None]:
-    """Return what makes a child die when it is about to call a function for the nth time."""
+def stop() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def before_call(module: Any, name: str, number: int, end: Callable[[], None] = die) -> Callable[[], None]:
+    """Return what makes a child die, or be stopped, when it is about to call a function for the nth time."""
 
     def sabotage() -> None:
         original, calls = getattr(module, name), iter(range(1, 10**6))
 
         def dying(*args: Any, **kwargs: Any) -> Any:
             if next(calls) == number:
-                die()
+                end()
             return original(*args, **kwargs)
 
         setattr(module, name, dying)
@@ -83,17 +105,47 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 
 
+STOPS: dict[str, Callable[[], None]] = {
+    "stop in step 2": before_call(loop_module, "_where", 2, stop),
+    "stop in step 4, the last of an epoch": before_call(loop_module, "_where", 4, stop),
+    "stop in a validation": before_call(validate_module, "confusion", 14, stop),
+}
+
+
+def stop_at_random(job: Path, folder: Path) -> None:
+    """Stop a training ten times, each time at another moment, and let it go on each time; then the same anew."""
+    preloaded.load()
+    start_s = time.monotonic()
+    outcomes: dict[str, Any] = {"undisturbed": run_child(job, folder / "undisturbed", "new")}
+    takes_s = time.monotonic() - start_s
+    expected, draws = fingerprint(folder / "undisturbed"), random.Random(7)
+    num_stopped = 0
+    for number in range(60):
+        run = folder / f"stopped-{number}"
+        stopped = run_child(job, run, "new", stop_after_s=draws.random() * takes_s)
+        if stopped == 0:  # it had ended
+            continue
+        num_stopped += 1
+        resumed = run_child(job, run, "resume")
+        found = fingerprint(run)
+        differing = [key for key in {*expected, *found} if found.get(key) != expected.get(key)]
+        outcomes[f"random {number}"] = {"killed": stopped, "resumed": resumed, "differing": differing}
+        if num_stopped == 10:
+            break
+    print(json.dumps(outcomes))
+
+
 def main(job: Path, folder: Path) -> None:
     preloaded.load()
     undisturbed = folder / "undisturbed"
     outcomes: dict[str, Any] = {"undisturbed": run_child(job, undisturbed, "new")}
     expected = fingerprint(undisturbed)
-    for number, (name, sabotage) in enumerate(MOMENTS.items()):
+    for number, (name, sabotage) in enumerate({**MOMENTS, **STOPS}.items()):
         run = folder / f"killed-{number}"
         killed = run_child(job, run, "new", sabotage)
         resumed = run_child(job, run, "resume")
         found = fingerprint(run)
-        differing = [key for key in expected if found.get(key) != expected[key]]
+        differing = [key for key in {*expected, *found} if found.get(key) != expected.get(key)]
         outcomes[name] = {"killed": killed, "resumed": resumed, "differing": differing}
     print(json.dumps(outcomes))
 
@@ -108,4 +160,4 @@ def fingerprint(run: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    {"points": main, "random": stop_at_random}[sys.argv[3]](Path(sys.argv[1]), Path(sys.argv[2]))

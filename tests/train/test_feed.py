@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -70,12 +71,51 @@ def test_a_resumed_epoch_yields_the_rest_and_has_seen_the_whole(in_processes: bo
     assert seen.as_dict() == whole.as_dict()
 
 
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_what_was_seen_before_a_step_is_taken_up_and_not_made_again(in_processes: bool) -> None:
+    seen, again, whole = Seen(["a", "b"]), Seen(["a", "b"]), Seen(["a", "b"])
+    with closing(_feed(seen)) as feed:
+        begun = feed.batches(1, 0)
+        next(begun), next(begun)
+        counts = json.loads(json.dumps(seen.counts()))
+    windows = _Noting()
+    with closing(_feed(again, windows, in_processes=in_processes)) as feed:
+        feed.take_up(1, 2, counts)
+        assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(1, 2)] == [104]
+        with closing(_feed(whole)) as other:
+            list(other.batches(1, 0))
+        assert again.as_dict() == whole.as_dict()
+        assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(2, 0)] == [200, 202, 204]
+    assert not {(1, index) for index in range(4)} & windows.samples
+
+
+def test_counts_of_a_finished_epoch_are_not_those_of_the_next() -> None:
+    seen, whole = Seen(["a", "b"]), Seen(["a", "b"])
+    with closing(_feed(whole)) as feed:
+        list(feed.batches(1, 0))
+    with closing(_feed(seen)) as feed:
+        feed.take_up(1, 0, whole.counts())
+        list(feed.batches(1, 0))
+    assert seen.as_dict() == whole.as_dict()
+
+
+def test_steps_that_would_not_fit_in_memory_are_not_listed() -> None:
+    maker = BatchMaker(_Windows(), _count, "", None, 2, 2)  # type: ignore[arg-type]
+    size = {"num_epochs": 10**6, "steps_per_epoch": 10**6, "num_workers": 1}
+    cpu = torch.device("cpu")
+    with closing(Feed(maker, Seen(["a", "b"]), in_processes=False, device=cpu, **size)) as feed:  # type: ignore[arg-type]
+        feed.take_up(3, 999_990, Seen(["a", "b"]).counts())
+        assert len(list(feed.batches(3, 999_990))) == 10
+
+
 class _Noting(_Windows):
     def __init__(self) -> None:
         self.epochs: set[int] = set()
+        self.samples: set[tuple[int, int]] = set()
 
     def sample(self, epoch: int, index: int) -> Sample:
         self.epochs.add(epoch)
+        self.samples.add((epoch, index))
         return super().sample(epoch, index)
 
 

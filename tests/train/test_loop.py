@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.errors import ModelError
+from outsize.errors import DivergedError
 from outsize.train import waits
 from outsize.train.loop import Hooks, Position, Recipe, fit
 from outsize.train.phases import Schedule, TrainPhase
@@ -168,8 +168,10 @@ def test_a_loss_that_is_no_number_ends_the_training() -> None:
     bench = Bench()
     with torch.no_grad():
         bench.model[0].weight.fill_(float("nan"))  # type: ignore[union-attr, operator]
-    with pytest.raises(ModelError, match=r"diverged at step 10: found loss = nan at learning rate 0\.0?1"):
+    told = r"diverged at step 1: found loss = nan at learning rate 0\.1, and 0\.weight is the first weight with NaN"
+    with pytest.raises(DivergedError, match=told):
         bench.fit()
+    assert not bench.epochs
 
 
 def test_scores_of_one_output_are_no_measure_for_another() -> None:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from outsize import stopping
+from outsize.data.loader import ended_by
 from outsize.errors import OutsizeError, first_line
 from outsize.plan.effort import PATIENCE_S
 from outsize.units import format_seconds
@@ -19,7 +21,7 @@ from outsize.units import format_seconds
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_TICK_S = 1.0
+_TICK_S, _END_S = 1.0, 5
 _LOADED = "torch"  # by the server that processes are copied from, so that each need not
 
 _MISTAKES = (AssertionError, AttributeError, ImportError, LookupError, TypeError, ValueError)
@@ -54,7 +56,8 @@ def run_aside(
     context.set_forkserver_preload([_LOADED])  # of no effect where the server runs already
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_do, args=(sent, there), daemon=True)
-    process.start()
+    with stopping.shielded():  # this one ends it
+        process.start()
     there.close()
     try:
         end_s = clock() + patience_s
@@ -64,7 +67,9 @@ def run_aside(
             tick()
         result, why_not = pickle.loads(here.recv_bytes())  # of our own function
     except EOFError as error:
-        raise NoAnswer("another process ended without a word") from error
+        process.join(_END_S)
+        how = "" if process.exitcode is None else f", {ended_by(process.exitcode)}"
+        raise NoAnswer(f"another process ended without a word{how}") from error
     finally:
         process.kill()
         process.join()
@@ -76,6 +81,7 @@ def run_aside(
 
 def _do(sent: bytes, back: Connection) -> None:
     answer: tuple[Any, str | None]
+    stopping.end_with_parent()
     try:
         work, given = pickle.loads(sent)  # our own, a moment ago
         answer = work(given), None

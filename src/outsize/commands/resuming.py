@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,17 +20,26 @@ if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
 
 _FIXED = ("data", "model", "train", "seed")  # what decides how a training goes on
+# but for these: what was saved fits all of them, and none decides which samples come next or how many steps there are
+_RATES = ("lr", "momentum", "weight_decay", "schedule", "warmup_steps", "power", "step_epochs", "step_factor")
+_WAYS = ("precision", "fuse", "graph", "compile")  # to run a step, by a plan of their own
+_HABITS = ("early_stop_epochs", "checkpoint_steps", "workers")
+_FREE = re.compile(rf"train\.({'|'.join((*_RATES, *_WAYS, *_HABITS))}|phases\.\d+\.lr)")
 _MAX_CHARS = 40  # of a value that is told
+
+Changes = Mapping[str, tuple[Any, Any]]  # by key: the value before, and the one from now on
 
 
 def resumes(run: RunFolder, job: Job, mode: str) -> bool:
     """Say whether to resume; refuse to mix a new training with an old one, or to lose the weights of one."""
     if mode == "resume" and run.state.exists():
-        before = load_job(open_run(run.path).job)
-        if any(getattr(before, part) != getattr(job, part) for part in _FIXED):
-            found = listed(changed_keys(before, job)) or "another job"
-            need, remedy = "the job it was started with", "undo the change, or train with --overwrite"
-            raise RunError(explain(f"run {run.path} cannot be resumed", found, need, remedy))
+        changed = [
+            _change(key, *values) for key, values in changes_of(run, job).items() if not _FREE.fullmatch(key)
+        ]
+        if changed:
+            need = "the job it was started with, but for its rates, precision, workers and checkpoints"
+            remedy = "undo the change, or train with --overwrite"
+            raise RunError(explain(f"run {run.path} cannot be resumed", listed(changed), need, remedy))
         return True
     if run.state.exists() and mode == "new":
         remedy = "continue with --resume, start anew with --overwrite, or set another `run` in the job"
@@ -57,23 +67,57 @@ def refuse_losing_job(run: RunFolder, job_path: Path) -> None:
         raise OutputError(explain(f"the run would write over its job {job_path}", found, need, remedy))
 
 
+def changes_of(run: RunFolder, job: Job) -> Changes:
+    """Return by which keys a job differs from the one that a training began, or last went on, with."""
+    return _differing(load_job(open_run(run.path).job), job)
+
+
+def go_on_with(run: RunFolder, job: Job, changes: Changes, step: int, reporter: Reporter) -> None:
+    """Write down in the run, and say, what is another from a step on."""
+    if not changes:
+        return
+    write_text(run.job, dump_job(job))
+    told = listed([_change(key, *values) for key, values in changes.items()], len(changes))
+    reporter.say("changes", f"from step {step:,} on, {told}", step=step, changes=_plain(changes))
+
+
+def changes_line(changes: Changes, position: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of metrics that tells of changes."""
+    where = {"phase": position["phase"], "epoch": position["total_epochs"], "step": position["total_steps"]}
+    return {"kind": "changes", **where, "changes": _plain(changes)}
+
+
+def _plain(changes: Changes) -> dict[str, dict[str, Any]]:
+    return {key: {"before": old, "now": new} for key, (old, new) in changes.items()}
+
+
+def wants_another_plan(changes: Changes) -> bool:
+    """Say whether a step is to be run another way than before."""
+    return any(f"train.{each}" in changes for each in _WAYS)
+
+
 def changed_keys(before: Job, now: Job) -> list[str]:
     """Name the keys by which two jobs train differently, each with both values where they are short."""
+    return [_change(key, *values) for key, values in _differing(before, now).items()]
+
+
+def _differing(before: Job, now: Job) -> Changes:
     old, new = (_flat(job.model_dump(mode="json", include=set(_FIXED))) for job in (before, now))
-    return [
-        _change(key, old.get(key), new.get(key)) for key in {**new, **old} if old.get(key) != new.get(key)
-    ]
+    return {key: (old.get(key), new.get(key)) for key in {**new, **old} if old.get(key) != new.get(key)}
 
 
-def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found = {}
+def _flat(tree: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        inner = _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
-        found.update(inner)
+        name = f"{before}{key}"
+        # of the phases each has a rate of its own
+        inner = dict(enumerate(value)) if name == "train.phases" else value
+        found.update(_flat(inner, f"{name}.") if isinstance(inner, Mapping) else {name: value})
     return found
 
 
 def _change(key: str, old: object, new: object) -> str:
+    """Say what a key is now instead of before."""
     ours, theirs = ("nothing" if value is None else repr(value) for value in (new, old))
     is_short = max(len(ours), len(theirs)) <= _MAX_CHARS
     return f"{key} = {ours} instead of {theirs}" if is_short else f"another {key}"
@@ -149,11 +193,22 @@ def begin(run: RunFolder, job: Job) -> None:
     Maps stay until they are predicted anew, but without their ledger they are not taken for those of the new weights.
     """
     from outsize.infer.ledger import LEDGER
+    from outsize.train.checkpoint import earlier
 
     cards = (run.best.with_suffix(".json"), run.last.with_suffix(".json"))
     told = (run.scores, run.verify, run.comparison, run.predictions / LEDGER)
     events = run.events.glob("events.out.tfevents.*.outsize")
-    for old in (run.state, run.metrics, run.best, run.last, run.init, *cards, *told, *events):
+    for old in (
+        run.state,
+        earlier(run.state),
+        run.metrics,
+        run.best,
+        run.last,
+        run.init,
+        *cards,
+        *told,
+        *events,
+    ):
         with output_errors(old):
             old.unlink(missing_ok=True)
     write_text(run.job, dump_job(job))

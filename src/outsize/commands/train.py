@@ -14,13 +14,19 @@ from outsize.commands.lessons import Lessons, batch_maker, open_feed, open_lesso
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
 from outsize.commands.resuming import (
+    Changes,
     begin,
+    changes_line,
+    changes_of,
+    go_on_with,
     is_finished,
     plan_to_go_on_with,
     refuse_losing_job,
     resumes,
     say_finished,
+    wants_another_plan,
 )
+from outsize.commands.saving import Saving
 from outsize.commands.taken import memory_taken
 from outsize.commands.validating import log_and_say, validate_with_less
 from outsize.errors import RunError, explain
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from outsize.commands.preparing import Prepared
     from outsize.data.windows import TrainingWindows
     from outsize.strategies.graphed import Recordings
+    from outsize.train.feed import Feed
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, Recipe
 
@@ -60,24 +67,35 @@ def train(
     consent = Consent(overwrite=mode == "overwrite", take_over=take_over)
     with working_in(run, "train", consent, tell=lambda text: reporter.say("lock", text)):
         clear_left(run.best.parent, is_alone=True)
-        _train(job, run, job_path, device_name, mode, reporter)
+        _train(job, run, job_path, overrides, device_name, mode, reporter)
     return run
 
 
-def _train(job: Job, run: RunFolder, job_path: Path, device_name: str, mode: str, reporter: Reporter) -> None:
+def _train(
+    job: Job,
+    run: RunFolder,
+    job_path: Path,
+    overrides: Sequence[str],
+    device_name: str,
+    mode: str,
+    reporter: Reporter,
+) -> None:
     from outsize.commands.preparing import prepare
+    from outsize.data.sampling import Seen
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
+    from outsize.tasks import TASKS
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
 
     resuming = resumes(run, job, mode)
+    changes = changes_of(run, job) if resuming else {}
     if pick_device(device_name).type == "cuda":
         get_processes_ready()
     with naming(job_path):
         prepared = prepare(job, device_name, reporter, starting=not resuming)
         lessons = open_lessons(job, prepared, reporter)
-    if resuming:
+    if resuming and not wants_another_plan(changes):
         prepared = replace(prepared, train_plan=plan_to_go_on_with(run, prepared, job, reporter))
     state = load_state(run.state, prepared.model) if resuming else None
     if state is None:
@@ -94,10 +112,17 @@ def _train(job: Job, run: RunFolder, job_path: Path, device_name: str, mode: str
     if mode == "resume" and state is None:
         reporter.say("resume", "nothing to resume yet: beginning anew", step=0)
     if state is not None:
-        reporter.say("resume", f"resuming at step {state[1]['total_steps']}", step=state[1]["total_steps"])
+        step = state[1]["total_steps"]
+        reporter.say("resume", f"resuming at step {step}", step=step)
+        go_on_with(run, job, changes, step, reporter)
     place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
-    with closing(lessons.windows), watching(prepared.device) as usage:
-        position = _fit(job, run, prepared, lessons, state, reporter)
+    saving = Saving(run, prepared, Seen([each.name for each in prepared.card.classes]), TASKS[job.task].score)
+    with (
+        closing(lessons.windows),
+        watching(prepared.device) as usage,
+        saving.told(job_path, overrides, job.train.lr),
+    ):
+        position = _fit(job, prepared, lessons, state, saving, changes, reporter)
         num_steps = position.total_steps - (state[1]["total_steps"] if state else 0)
         summary = usage.summary(num_steps * job.train.batch, images_at_once=job.train.batch)
     write_usage(run.path, "train", summary)
@@ -120,24 +145,26 @@ def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) ->
 
 
 def _fit(
-    job: Job, run: RunFolder, prepared: Prepared, lessons: Lessons, state: Any, reporter: Reporter
+    job: Job,
+    prepared: Prepared,
+    lessons: Lessons,
+    state: Any,
+    saving: Saving,
+    changes: Changes,
+    reporter: Reporter,
 ) -> Position:
     from outsize.commands.shortage import tightening
-    from outsize.data.sampling import Seen
     from outsize.strategies.compose import compose
     from outsize.strategies.graphed import Recordings
-    from outsize.strategies.offload import as_held, in_full
     from outsize.strategies.recover import recovering
     from outsize.strategies.traffic import Meter
     from outsize.tasks import TASKS
-    from outsize.train.checkpoint import save_state
-    from outsize.train.log import TrainingLog
     from outsize.train.loop import Hooks, fit
 
     task = TASKS[job.task]
     recipe = _recipe(job, lessons.windows)
-    done, num_epochs = (state[1]["total_steps"], state[1]["total_epochs"]) if state else (0, 0)
-    log = TrainingLog(run.metrics, run.events, from_step=done, from_epoch=num_epochs)
+    done = state[1]["total_steps"] if state else 0
+    log = _open_log(saving.run, lessons, state, changes)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
     tell, meter, recordings = partial(_tell, log=log, reporter=reporter), Meter(), Recordings()
     composed = partial(compose, prepared.model, loss_terms, bf16=prepared.where.bf16)
@@ -148,15 +175,13 @@ def _fit(
         prepared = prepared.with_plan(plan)
         recordings.let_go()
         tell(why)
-        prepared.record(run)  # a resumed training goes on with its steps
+        prepared.record(saving.run)  # a resumed training goes on with its steps
 
     tighten = tightening(job, prepared, make_step, changed)
     forget = partial(_forget, recordings, prepared.model)
     step = recovering(make_step(prepared.train_plan), prepared.model, tighten, forget)
-    if lessons.classes and not done:
-        log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
-    seen = Seen([each.name for each in prepared.card.classes])
-    feed = open_feed(job, prepared, batch_maker(job, prepared, lessons, recipe), seen, recipe, reporter)
+    make = batch_maker(job, prepared, lessons, recipe)
+    feed = open_feed(job, prepared, make, saving.seen, recipe, reporter)
     taken = memory_taken(prepared.device, lambda: prepared.train_plan, reporter)
     with closing(feed), reporter.bar("train", recipe.num_epochs * recipe.steps_per_epoch, "step") as bar:
         bar.advance(done)
@@ -165,20 +190,44 @@ def _fit(
             validate=lambda model: {
                 **taken(),  # before a validation, which takes memory of its own
                 **_validated(job, prepared, model, recordings, changed),
-                "mix": seen.as_dict(),
+                "mix": saving.seen.as_dict(),
                 **what_moved(meter, reporter),
             },
             log=partial(log_and_say, job.task, log, bar, reporter),
-            save_state=lambda tensors, where: save_state(run.state, prepared.model, in_full(tensors), where),
-            save_epoch=partial(_save_epoch, run, prepared, task.score),
             copied_s=feed.copied_s,
+            **saving.hooks(),
         )
         with _shortage_told():
-            held = None if state is None else (as_held(prepared.model, state[0]), state[1])
-            position = fit(prepared.model, step, recipe, hooks, held)
+            position = fit(prepared.model, step, recipe, hooks, _taken_up(state, feed, prepared.model))
     if position.missed:
         tell(f"train.max_minutes was over before {_phases(position.missed)} began")
     return position
+
+
+def _open_log(run: RunFolder, lessons: Lessons, state: Any, changes: Changes) -> TrainingLog:
+    """Open metrics.jsonl, with what is known of the classes or what changed since the training was interrupted."""
+    from outsize.train.log import TrainingLog
+
+    done, num_epochs = (state[1]["total_steps"], state[1]["total_epochs"]) if state else (0, 0)
+    log = TrainingLog(run.metrics, run.events, from_step=done, from_epoch=num_epochs)
+    if lessons.classes and not done:
+        log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
+    if changes:
+        log.line(changes_line(changes, state[1]))
+    return log
+
+
+def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
+    """Let the feed go on where a saved training stood, and return what the loop goes on with; None begins anew."""
+    from outsize.strategies.offload import as_held
+
+    if state is None:
+        return None
+    tensors, where = state
+    # what was seen of the epoch is the feed's; states of before lack it
+    seen = where.pop("seen", None)
+    feed.take_up(where["total_epochs"], where["step"], seen)
+    return as_held(model, tensors), where
 
 
 def _forget(recordings: Recordings, model: nn.Module) -> None:
@@ -261,13 +310,3 @@ def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
         score=TASKS[job.task].score,
         checkpoint_steps=section.checkpoint_steps,
     )
-
-
-def _save_epoch(run: RunFolder, prepared: Prepared, score: str, position: Position, best: bool) -> None:
-    from outsize.train.checkpoint import save_checkpoint
-
-    trained = {"phase": position.phase, "epoch": position.total_epochs, "step": position.total_steps}
-    card = replace(prepared.card, trained={**trained, f"best_{score}": position.best_score})
-    if best:
-        save_checkpoint(run.best, prepared.model, card)
-    save_checkpoint(run.last, prepared.model, card)

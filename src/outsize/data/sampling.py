@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +135,19 @@ class Seen:
         self._num_samples += len(num_px)
         self._num_one_class += int(np.count_nonzero((num_px > 0).sum(1) < 2))
         self._num_px += num_px.sum(0)
+
+    def counts(self) -> dict[str, Any]:
+        """Return all that was counted, to go on from."""
+        return {
+            "num_samples": self._num_samples,
+            "num_one_class": self._num_one_class,
+            "num_px": self._num_px.tolist(),
+        }
+
+    def take_up(self, counts: Mapping[str, Any]) -> None:
+        """Go on from what was counted before."""
+        self._num_samples, self._num_one_class = counts["num_samples"], counts["num_one_class"]
+        self._num_px = np.array(counts["num_px"], np.int64)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the share of each class in labelled pixels, and of samples with one class or none."""

@@ -7,6 +7,7 @@ written beside its name and renamed, and loading it runs no code. Parameter name
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,8 @@ from outsize.errors import ModelError, RunError, explain
 from outsize.job import ClassSpec
 from outsize.job.mistakes import in_short
 from outsize.models import build_model, input_maps
-from outsize.runs import write_beside, write_json
+from outsize.runs import output_errors, write_beside, write_json
+from outsize.train.soundness import bad_weight
 
 CARD_VERSION = 1
 
@@ -80,22 +82,68 @@ def load_checkpoint(path: Path) -> tuple[nn.Module, Card]:
         raise ModelError(explain(f"card of {path} cannot be read", found, need, remedy)) from error
     model = card.build()
     _fill(model, tensors, path)
+    _refuse_bad(model, path, "train again, with a lower train.lr, or take another checkpoint")
     return model, card
 
 
 def save_state(
     path: Path, model: nn.Module, optimizer: Mapping[str, Tensor], position: Mapping[str, Any]
 ) -> None:
-    """Write all that training needs to go on from this very step, as one file: it is whole or not there."""
+    """Write all that training needs to go on from this very step, as one file: it is whole or not there.
+
+    The state before it stays beside it until this one is known to be good.
+    """
     tensors = {f"model.{name}": value for name, value in _weights(model).items()}
     tensors |= {f"optimizer.{name}": value.detach().cpu().contiguous() for name, value in optimizer.items()}
-    _save(path, tensors, {"position": json.dumps(position)})
+    with write_beside(path) as temporary:
+        _write(temporary, tensors, {"position": json.dumps(position)})
+        if path.exists():
+            _link(path, earlier(path))
+
+
+def earlier(state: Path) -> Path:
+    """Return where the state before a state is kept."""
+    return state.with_name(f"{state.stem}-before{state.suffix}")
+
+
+def settle_state(path: Path, *, is_good: bool) -> None:
+    """Let go of the state before one that is good, and put it in the place of one that is not."""
+    before = earlier(path)
+    with output_errors(path):
+        if is_good:
+            before.unlink(missing_ok=True)
+        elif before.exists():
+            before.replace(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def saved_step(path: Path) -> int | None:
+    """Return the step of a saved state; None where there is none."""
+    if not path.is_file():
+        return None
+    with safe_open(path, framework="pt") as file:
+        return int(json.loads(file.metadata()["position"])["total_steps"])
+
+
+def _link(path: Path, other: Path) -> None:
+    """Give a file another name besides; where a disk knows no such thing, copy it."""
+    with write_beside(other) as temporary:
+        temporary.unlink()
+        try:
+            temporary.hardlink_to(path)
+        except OSError:
+            shutil.copyfile(path, temporary)
 
 
 def load_state(path: Path, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Fill in the model's weights and return the optimizer's tensors and the position."""
     tensors, header = _load(path)
     _fill(model, _under("model.", tensors), path)
+    remedy = (
+        "train with --overwrite and a lower train.lr; train.init may begin from the best weights of this run"
+    )
+    _refuse_bad(model, path, remedy)
     if "position" not in header:
         remedy = "train with --overwrite"
         raise RunError(explain(f"{path} is no training state", "no position", "a position", remedy))
@@ -112,10 +160,14 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _save(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
     with write_beside(path) as temporary:
-        try:
-            save_file(tensors, temporary, metadata=header)
-        except SafetensorError as error:  # the library's word for a full disk
-            raise OSError(str(error)) from error
+        _write(temporary, tensors, header)
+
+
+def _write(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    try:
+        save_file(tensors, path, metadata=header)
+    except SafetensorError as error:  # the library's word for a full disk
+        raise OSError(str(error)) from error
 
 
 def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -148,6 +200,14 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
         need, remedy = "the weights its card describes", "take the card and weights of one run"
         raise ModelError(explain(f"weights in {path} do not fit", f"{differing[0]} differs", need, remedy))
     model.load_state_dict(dict(tensors))
+
+
+def _refuse_bad(model: nn.Module, path: Path, remedy: str) -> None:
+    """Refuse weights that are no numbers: each answer would be that of class 0."""
+    name = bad_weight(model)
+    if name is not None:
+        found = f"NaN or infinity in {name}"
+        raise ModelError(explain(f"weights in {path} are not finite", found, "numbers", remedy))
 
 
 def _card_from(tree: dict[str, Any], path: Path) -> Card:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice
 from multiprocessing import forkserver
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outsize import stopping
 from outsize.data.batch import Batch, MakeMaps, collate
 from outsize.data.blocks import count_classes
 from outsize.data.loader import prefetch
@@ -63,7 +65,8 @@ class BatchMaker:
 def get_processes_ready() -> None:
     """Begin to load what processes need, beside whatever comes before the first batch."""
     multiprocessing.set_forkserver_preload([__name__])
-    forkserver.ensure_running()
+    with stopping.shielded():
+        forkserver.ensure_running()
 
 
 class Feed:
@@ -92,19 +95,30 @@ class Feed:
         self._processes: BatchProcesses[tuple[int, int], Made] | None = None
         self._made: Generator[Made, None, None] | None = None
         self._next_epoch = -1
+        self._saved: tuple[int, int, Mapping[str, Any]] | None = None
         if in_processes:
             make.windows.share_memory(num_workers, decoded_bytes)
             self._processes = BatchProcesses(make, num_processes=num_workers, pin=self._pins)
 
+    def take_up(self, epoch: int, step: int, seen: Mapping[str, Any] | None) -> None:
+        """Say what was `seen` of an epoch before a step, for else those batches are made once more."""
+        self._saved = None if seen is None else (epoch, step, seen)
+
     def batches(self, epoch: int, first_step: int) -> Iterator[Batch]:
         """Yield the batches of an epoch from a step on."""
         self._seen.clear()
-        if self._made is None or epoch != self._next_epoch:
-            self._begin(epoch)
+        begin, saved = 0, self._saved
+        if first_step and saved is not None and saved[:2] == (epoch, first_step):
+            begin = first_step
+            self._seen.take_up(saved[2])
+        self._saved = None
+        if self._made is None or begin or epoch != self._next_epoch:
+            self._begin(epoch, begin)
         assert self._made is not None
         self._next_epoch = -1  # until all of this one are taken
-        # from the first, also where a training is resumed in the middle: what was seen is that of the whole epoch
-        for step, (batch, num_px) in enumerate(islice(self._made, self._steps_per_epoch)):
+        # from the first where it is not known what was seen: it is that of the whole epoch
+        rest = islice(self._made, self._steps_per_epoch - begin)
+        for step, (batch, num_px) in enumerate(rest, begin):
             self._seen.add(num_px)
             if step >= first_step:
                 yield self._copies.copy(batch)
@@ -121,22 +135,26 @@ class Feed:
         if self._processes:
             self._processes.close()
 
-    def _begin(self, epoch: int) -> None:
+    def _begin(self, epoch: int, step: int) -> None:
         if self._made is not None:
             self._made.close()
-        keys = list(product(range(epoch, self._num_epochs), range(self._steps_per_epoch)))
+        keys = self._keys(epoch, step)
         self._made = self._processes.make(keys) if self._processes else self._by_threads(keys)
 
-    def _by_threads(self, keys: list[tuple[int, int]]) -> Generator[Made, None, None]:
-        def make(index: int) -> Made:
-            batch, num_px = self._make(keys[index])
+    def _keys(self, first_epoch: int, first_step: int) -> Iterator[tuple[int, int]]:
+        """Yield the rest of the training one by one: its steps may be more than would fit in memory."""
+        for epoch in range(first_epoch, self._num_epochs):
+            for step in range(first_step if epoch == first_epoch else 0, self._steps_per_epoch):
+                yield epoch, step
+
+    def _by_threads(self, keys: Iterable[tuple[int, int]]) -> Generator[Made, None, None]:
+        def make(key: tuple[int, int]) -> Made:
+            batch, num_px = self._make(key)
             return (batch.pin_memory() if self._pins else batch), num_px
 
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         try:
-            yield from prefetch(
-                make, range(len(keys)), num_threads=self._num_workers, num_ahead=2 * self._num_workers
-            )
+            yield from prefetch(make, keys, num_threads=self._num_workers, num_ahead=2 * self._num_workers)
         finally:
             sys.setswitchinterval(before_s)

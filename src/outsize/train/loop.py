@@ -6,17 +6,19 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from outsize import stopping
 from outsize.data.batch import Batch
-from outsize.errors import ModelError, explain
 from outsize.strategies.compose import Step
 from outsize.train.log import LOG_STEPS
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
 from outsize.train.phases import Schedule, TrainPhase, begin_phase
+from outsize.train.soundness import Watch
 from outsize.train.waits import Waits
 
 
@@ -76,6 +78,9 @@ class Hooks:
     save_state: Callable[[Mapping[str, torch.Tensor], Mapping[str, Any]], None]
     save_epoch: Callable[[Position, bool], None]  # position, whether it is the best so far
     copied_s: Callable[[], float] = lambda: 0.0  # time of copies to the device that ended since the last call
+    # whether one can go on from the state that was saved last, as the step behind it has shown
+    state_is_good: Callable[[], None] = lambda: None
+    state_is_bad: Callable[[], None] = lambda: None
 
 
 def fit(
@@ -85,12 +90,27 @@ def fit(
     hooks: Hooks,
     resume: tuple[Mapping[str, torch.Tensor], Mapping[str, Any]] | None = None,
 ) -> Position:
-    """Train through all phases and return where it ended; `resume` is a saved optimizer state and position."""
+    """Train through all phases and return where it ended; `resume` is a saved optimizer state and position.
+
+    A signal that asks for the end is heard behind a step, or at once in a validation; all is saved before it goes up.
+    """
+    with stopping.held():
+        return _fit(model, step, recipe, hooks, resume)
+
+
+def _fit(
+    model: nn.Module,
+    step: Step,
+    recipe: Recipe,
+    hooks: Hooks,
+    resume: tuple[Mapping[str, torch.Tensor], Mapping[str, Any]] | None,
+) -> Position:
     position = Position(**resume[1]) if resume else Position()
     position = replace(position, missed=tuple(position.missed))  # which a file has as a list
     start_s = time.monotonic() - position.spent_s
     optimizer_state = resume[0] if resume else {}
     output = recipe.phases[position.phase].output
+    watch = Watch(hooks.state_is_good, hooks.state_is_bad, position.total_steps)
     for number in range(position.phase, len(recipe.phases)):
         phase = recipe.phases[number]
         begun = position.epoch > 0 or position.step > 0
@@ -114,14 +134,26 @@ def fit(
             if is_over and not position.step:
                 break
             if not is_over:  # else one that broke off in its validation is closed
-                position = _run_epoch(model, step, optimizer, recipe, hooks, position, start_s)
-            position = _close_epoch(model, recipe, hooks, position)
+                position = _run_epoch(model, step, optimizer, recipe, hooks, position, start_s, watch)
+            try:
+                position = _close_epoch(model, recipe, hooks, position)
+            except stopping.Stopped:  # in the validation, which a resumed training begins with
+                _save(hooks, optimizer, position, watch)
+                raise
             position = _at_time(position, recipe, start_s)
-            hooks.save_state(state_tensors(optimizer), asdict(position))
+            _save(hooks, optimizer, position, watch)
+            if stopping.asked():
+                raise stopping.stop()
         # stopping early ends a phase, not those after it
         stopped = position.stopped and number == len(recipe.phases) - 1
         position = replace(position, phase=number + 1, epoch=0, step=0, stopped=stopped)
+    hooks.state_is_good()  # nobody goes on from it
     return position
+
+
+def _save(hooks: Hooks, optimizer: torch.optim.Optimizer, position: Position, watch: Watch) -> None:
+    hooks.save_state(state_tensors(optimizer), asdict(position))
+    watch.saved(position.total_steps)
 
 
 def _run_epoch(
@@ -132,6 +164,7 @@ def _run_epoch(
     hooks: Hooks,
     position: Position,
     start_s: float,
+    watch: Watch,
 ) -> Position:
     """Train to the end of an epoch, or of the time that the phase has, which counts from `start_s`."""
     phase = recipe.phases[position.phase]
@@ -159,37 +192,34 @@ def _run_epoch(
         began_s, ended_s = ended_s, time.perf_counter()
         times = {"wait_s": waits.seconds(), "copy_s": hooks.copied_s(), "step_s": ended_s - began_s}
         hooks.log({"kind": "step", **_where(position), "lr": lr, **times, "terms": terms})
-        if position.total_steps % LOG_STEPS == 0:
-            _refuse_diverged(terms, position, lr)
-        if recipe.checkpoint_steps and position.total_steps % recipe.checkpoint_steps == 0:
-            hooks.save_state(state_tensors(optimizer), asdict(position))
+        watch.add(position.total_steps, terms)
+        is_due = recipe.checkpoint_steps and position.total_steps % recipe.checkpoint_steps == 0
+        stops = stopping.asked()
+        if is_due or stops:
+            watch.look(model, position.total_steps, lr, partial(state_tensors, optimizer))
+            _save(hooks, optimizer, position, watch)
+        elif position.total_steps % LOG_STEPS == 0:
+            watch.look(model, position.total_steps, lr)
+        if stops:
+            raise stopping.stop()
         if recipe.spent(position.phase, position.spent_s) >= 1:
             break
         waits.begin()
+    # nobody scores weights that are none
+    watch.look(
+        model, position.total_steps, optimizer.param_groups[0]["lr"], partial(state_tensors, optimizer)
+    )
     return position
-
-
-def _refuse_diverged(terms: Mapping[str, torch.Tensor], position: Position, lr: float) -> None:
-    """End a training whose loss is no number: it would go on for hours and save nothing of worth."""
-    for name, value in terms.items():
-        if not math.isfinite(float(value)):
-            raise ModelError(
-                explain(
-                    f"training diverged at step {position.total_steps}",
-                    f"{name} = {float(value)} at learning rate {lr:g}",
-                    "a finite loss",
-                    "lower train.lr, add train.warmup_steps, or set train.precision to fp32",
-                )
-            )
 
 
 def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Position) -> Position:
     model.eval()
     began_s = time.perf_counter()
-    scores = hooks.validate(model)
+    with stopping.at_once():
+        scores = hooks.validate(model)
     validate_s = time.perf_counter() - began_s
     score = scores[recipe.score]
-    better = score > position.best_score
+    better = math.isfinite(score) and score > position.best_score
     ended = replace(
         position,
         epoch=position.epoch + 1,
