@@ -173,7 +173,8 @@ def test_approximate_with_the_measured_difference(run: Path, scenes: Path) -> No
     images, quiet = [scenes / "test-2.tif"], Reporter("quiet")
     assert load_job(run / "job.toml").limits.allow_approximate is False
     with pytest.raises(PlanError, match=r"decoder\.seg_blocks\.0"):
-        predict(run, images, out=None, overrides=SMALL, device_name="cpu", reporter=quiet)
+        overrides = ("limits.passes=false", *SMALL)
+        predict(run, images, out=None, overrides=overrides, device_name="cpu", reporter=quiet)
     overrides = ("limits.allow_approximate=true", "limits.halo_px=32", *SMALL)
     [result] = predict(run, images, out=None, overrides=overrides, device_name="cpu", reporter=quiet)
     assert result["exact"] is False
@@ -181,6 +182,16 @@ def test_approximate_with_the_measured_difference(run: Path, scenes: Path) -> No
     assert Path(result["map"]).is_file()
     proof = verify(run, overrides=overrides, device_name="cpu", reporter=quiet)
     assert not proof["tiled_equals_whole"]["float64"]["passed"]
+
+
+def test_cut_and_exact_in_passes(run: Path, scenes: Path) -> None:
+    images, quiet = [scenes / "test-2.tif"], Reporter("quiet")
+    [result] = predict(run, images, out=None, overrides=SMALL, device_name="cpu", reporter=quiet)
+    assert result["exact"] is True
+    assert result["num_passes"] == 4  # its pyramid normalises by groups three times in a row
+    assert result["num_tiles"] > 1
+    proof = verify(run, overrides=SMALL, device_name="cpu", reporter=quiet)
+    assert all(each["passed"] for each in proof["tiled_equals_whole"].values())
 
 
 def test_a_picture_in_one_window_is_exact_without_leave(run: Path, scenes: Path) -> None:

@@ -28,7 +28,8 @@ Cuts = tuple[
 def cuts_of(job: Job, planned: Planned) -> Iterator[Cuts]:
     """Yield the ways to cut the largest scene for prediction, and a training window, where they are cut."""
     scene_px, tiles = _largest_px(planned), planned.predict_plan.tiles
-    if tiles is not None and max(scene_px) > tiles.core_px:
+    in_passes = planned.predict_plan.passes is not None  # one window after the other is not how it goes then
+    if tiles is not None and not in_passes and max(scene_px) > tiles.core_px:
         yield "prediction", _predict_cuts(job, planned, scene_px, tiles), scene_px, tiles.core_px
     tiles = planned.train_plan.tiles
     if tiles is not None:

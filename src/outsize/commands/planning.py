@@ -152,9 +152,11 @@ def make_plans(
     job: Job, model: nn.Module, num_bands: int, facts: Facts, scene_px: tuple[int, int], where: Situation
 ) -> Plans:
     """Plan training and prediction; prediction runs beside the optimizer's state, for validation needs it too."""
+    from outsize.infer.passes import pass_graph
+    from outsize.models import num_inputs
     from outsize.plan.choose import choose_predict, choose_train
     from outsize.plan.cost import summary
-    from outsize.tasks import limits_for
+    from outsize.tasks import TASKS, limits_for
 
     task = train_task(job, model, num_bands, facts, where)
     step = task.step_of(task.batch, task.side_px)
@@ -167,7 +169,14 @@ def make_plans(
     else:  # neither the optimizer is there, nor are the weights that are counted
         resident_bytes = plan.offload.device_bytes - sum(task.weights.values())
     limits = limits_for(job.task, job.limits)
-    predict = choose_predict(known, limits, scene_px, resident_bytes=resident_bytes)
+    laid_out = partial(pass_graph, model, num_inputs(model, num_bands), scene_px, facts.halo.stride_px)
+    predict = choose_predict(
+        known,
+        limits,
+        scene_px,
+        resident_bytes=resident_bytes,
+        laid_out=laid_out if TASKS[job.task].tiles_exactly else None,
+    )
     return Plans(known, plan, predict, resident_bytes)
 
 

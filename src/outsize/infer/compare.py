@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from outsize.infer.passes import compare
 from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready
 from outsize.infer.sides import fitted
@@ -19,6 +20,8 @@ from outsize.raster.read import SceneInfo, SceneReader
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
 from outsize.tiles.window import Tile, middle_window
+
+_CORES = 4  # along a side of a picture on which passes are compared
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,25 @@ def _padded(window: Tensor, height: int, width: int) -> Tensor:
     return nn.functional.pad(window, missing) if any(missing) else window
 
 
+def _in_passes(model: nn.Module, inputs: Tensor, core_px: int) -> Difference:
+    """Run normalised inputs whole and in passes, every one of them over cores of that size."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
+        largest, largest_logit = compare(model, inputs, core_px)
+    rows, cols = (max(0, -(-length // core_px) - 2) for length in inputs.shape[-2:])
+    return Difference(largest, largest_logit, rows * cols)
+
+
 def measure_on_scene(
     ready: Ready, info: SceneInfo, halo: Halo, *, dtype: torch.dtype = torch.float32
 ) -> Difference:
-    """Compare tiles under a halo with the whole, on the middle of a scene, small enough to fit at once."""
+    """Compare tiles under a halo with the whole, on the middle of a scene, small enough to fit at once.
+
+    Where the plan has passes, they are what is compared, cut into four by four cores.
+    """
     # The middle is large enough for the halo the model needs, also where the one compared is shorter.
     core_px = max(ready.halo.stride_px, 64 // ready.halo.stride_px * ready.halo.stride_px)
-    side_px = probe_side_px(core_px, ready.halo)
+    in_passes = ready.plan.passes is not None
+    side_px = _CORES * core_px if in_passes else probe_side_px(core_px, ready.halo)
     window = middle_window(info.height, info.width, side_px)
     prepare = make_prepare(ready.card.bands, info, ready.card.statistics, ready.card.maps)
     with SceneReader(info) as reader:
@@ -115,6 +130,8 @@ def measure_on_scene(
     model = copy.deepcopy(ready.model).to(dtype)
     inputs = prepare(images, valid).to(dtype)
     settings = replace(ready.settings, dtype=dtype, bf16=False)
+    if in_passes:
+        return _in_passes(model, inputs, core_px)
     tiling, size = Tiling.of(core_px, halo), (window.height, window.width)
     as_it_is = ready.plan.exact and ready.any_size
     pads = not as_it_is or fitted(tiling, model, inputs.shape[1], size, settings).pads

@@ -28,6 +28,7 @@ class TiledProof:
     difference: Difference
     tolerance: float
     exact: bool  # what the plan says
+    num_passes: int = 1  # more: every one of them was cut, and what they add up compared besides
 
     @property
     def passed(self) -> bool:
@@ -55,9 +56,10 @@ class TiledProof:
     def text(self) -> str:
         """Return one line for a person."""
         relative, verdict = self.difference.relative, "yes" if self.passed else "NO"
-        small = "" if self.difference.interior_tiles else f" ({_SMALL})"
+        small = "" if self.difference.interior_tiles or self.num_passes > 1 else f" ({_SMALL})"
+        how = "tiled" if self.num_passes == 1 else f"in {self.num_passes} passes"
         return (
-            f"tiled = whole, {self.dtype}: logits differ by at most {self.difference.largest:.2e}, {relative:.2e} "
+            f"{how} = whole, {self.dtype}: logits differ by at most {self.difference.largest:.2e}, {relative:.2e} "
             f"of the largest (tolerance {self.tolerance:.0e}): {verdict}{small}"
         )
 
@@ -143,8 +145,9 @@ def prove_tiles(ready: Ready, info: SceneInfo) -> Iterator[Proof]:
             why = f"the model does not run in {name} ({found_in(str(error))})"
             yield Unproven(f"tiled = whole, {name}", why)
         else:
-            yield TiledProof(name, difference, tolerance, ready.plan.exact)
-    if not ready.plan.exact:
+            num_passes = 1 if ready.plan.passes is None else ready.plan.passes.num
+            yield TiledProof(name, difference, tolerance, ready.plan.exact, num_passes)
+    if not ready.plan.exact or ready.plan.passes is not None:  # which has no halo
         return
     if why:
         yield Unproven("halo", why)

@@ -14,6 +14,7 @@ from torch import nn
 from outsize.data.loader import num_cores
 from outsize.errors import ModelError, explain
 from outsize.infer.foreign import Manner
+from outsize.infer.passes import equal_to, pass_graph
 from outsize.infer.sides import compared_with, fills_up, fitted, takes
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
@@ -26,8 +27,9 @@ from outsize.plan.choose import choose_predict
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Tiling
 from outsize.raster.read import SceneInfo
-from outsize.tasks import facts_for, limits_for
+from outsize.tasks import TASKS, facts_for, limits_for
 from outsize.tiles.halo import Halo
+from outsize.tiles.passes import PassGraph
 from outsize.train.checkpoint import Card, load_checkpoint, to_device
 
 _PRECISIONS = ("auto", "fp32", "bf16")
@@ -64,7 +66,10 @@ class Ready:
         """Return what a result says of how it was computed, and of what it equals where it is exact."""
         size = scene.height, scene.width
         told: dict[str, Any] = {"exact": self.plan.exact}
-        if self.plan.exact:
+        if self.plan.exact and self.plan.passes is not None:
+            inputs = num_inputs(self.model, len(self.card.bands))
+            told["equals"] = equal_to(self.model, inputs, size, self.plan.passes.stride_px)
+        elif self.plan.exact:
             told["equals"] = compared_with(self.tiling_of(scene), self.model, size)
         told["precision"] = self.settings.precision
         return told | ({"output": self.said} if self.said else {})
@@ -72,7 +77,7 @@ class Ready:
     @property
     def takes_whole(self) -> bool:
         """Whether the model looks at whole pictures, and is exact because it is given them."""
-        return self.plan.exact and bool(self.halo.obstacles)
+        return self.plan.exact and bool(self.halo.obstacles) and self.plan.passes is None
 
     @property
     def tiling(self) -> Tiling:
@@ -119,12 +124,21 @@ def make_ready(
     def taken() -> bool:
         return manner is None or _takes(model, inputs, scenes, manner)
 
+    def laid_out() -> PassGraph | None:
+        return pass_graph(model, inputs, largest_px, facts.halo.stride_px, trust=manner is None)
+
     def choose(known: Facts) -> Plan:
-        any_size = not known.halo.obstacles or taken()
-        return choose_predict(known, limits_for(card.task, limits), largest_px, any_size=any_size)
+        return choose_predict(
+            known,
+            limits_for(card.task, limits),
+            largest_px,
+            any_size=not known.halo.obstacles or taken(),
+            laid_out=laid_out if TASKS[card.task].tiles_exactly else None,
+        )
 
     plan = choose(facts)
-    if manner is not None and plan.exact and plan.tiles is not None and not plan.tiles.is_one(*largest_px):
+    cut = plan.passes is None and plan.tiles is not None and not plan.tiles.is_one(*largest_px)
+    if manner is not None and plan.exact and plan.tiles is not None and cut:  # what runs in passes was tried as such
         differing = differing_at(model, _shapes(plan, plan.tiles, inputs, scenes))
         found = (differing,) if differing else try_tiling(model, facts.halo, inputs)
         if found:
@@ -180,7 +194,7 @@ def _with_sides(ready: Ready, scenes: Sequence[SceneInfo]) -> Ready:
 
 def stream_settings(plan: Plan, device: torch.device, bf16: bool) -> Settings:
     """Turn a plan for prediction into settings of the tile stream."""
-    return Settings(batch=plan.batch, device=device, bf16=bf16, num_threads=num_cores())
+    return Settings(batch=plan.batch, device=device, bf16=bf16, num_threads=num_cores(), passes=plan.passes)
 
 
 def wants_bf16(precision: str, device: torch.device, dtype: torch.dtype = torch.float32) -> bool:

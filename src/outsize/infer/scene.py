@@ -23,8 +23,9 @@ from torch import nn
 from outsize.errors import DataError, OutputError, explain
 from outsize.files.ownership import NONE_GIVEN, Consent, is_marked, mark
 from outsize.infer.outputs import taking
+from outsize.infer.passes import streaming
 from outsize.infer.prepare import make_prepare
-from outsize.infer.stream import Settings, TileResult, Waits, stream_tiles
+from outsize.infer.stream import Settings, TileResult, Waits
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
 from outsize.raster import disk
@@ -159,9 +160,12 @@ def _predict(
         "height": info.height,
         "width": info.width,
         "num_tiles": len(tiles),
-        "redundancy": round(redundancy(tiles, info.height, info.width), 4),
+        "redundancy": round(
+            redundancy(tiles, info.height, info.width) if settings.passes is None else settings.passes.work, 4
+        ),
         "tiles_s": round(tiles_s, 3),
         "tiles_mpx_per_s": round(info.num_px / tiles_s / 1e6, 2),
+        **({} if settings.passes is None else {"num_passes": settings.passes.num}),
         "waited_for_reads_s": round(waits.reads_s, 3),
         "waited_for_device_s": round(waits.device_s, 3),
         **summary,
@@ -234,12 +238,20 @@ def predict_tiles(
     with (
         SceneReader(info) as reader,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
+        streaming(
+            model,
+            reader,
+            todo,
+            prepare=prepare,
+            decode=decode_tiles,
+            settings=replace(settings, folder=store.folder),
+            reporter=reporter,
+            waits=waits,
+        ) as results,
         reporter.bar(f"predict {info.path.name}", len(tiles), "tile") as bar,
     ):
         bar.advance(len(tiles) - len(todo))
-        for result in stream_tiles(
-            model, reader, todo, prepare=prepare, decode=decode_tiles, settings=settings, waits=waits
-        ):
+        for result in results:
             writes.append(writer.submit(_write, store, result, inside))
             if len(writes) > _AHEAD:
                 found_valid |= writes.popleft().result()

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from outsize.errors import ModelError, OutsizeError, explain, first_line
 from outsize.measure.tensors import format_shapes, shapes_of
 from outsize.measure.where import layer_of
+from outsize.plan.plan import Passes
 from outsize.raster.read import SceneReader
 from outsize.strategies.recover import ran_out
 from outsize.tiles.window import Tile, Window
@@ -47,6 +49,8 @@ class Settings:
     num_threads: int = 2
     dtype: torch.dtype = torch.float32  # of the model's weights, and so of its input
     channels_last: bool = True  # False: the model runs only where a batch lies plane after plane
+    passes: Passes | None = None  # over the tiles, for a model that looks at the whole picture
+    folder: Path | None = None  # for what is kept between passes and does not fit in memory
 
     @property
     def precision(self) -> str:

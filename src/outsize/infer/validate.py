@@ -14,8 +14,9 @@ from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.data.statistics import BandStatistics
 from outsize.infer.evaluate import counted_pixels
+from outsize.infer.passes import streaming
 from outsize.infer.prepare import make_prepare
-from outsize.infer.stream import Settings, stream_tiles
+from outsize.infer.stream import Settings
 from outsize.metrics.confusion import Counts, confusion
 from outsize.models import input_maps
 from outsize.plan.plan import Tiling
@@ -47,15 +48,18 @@ def count_scenes(
             if any(area.intersect(tile.core).num_px for area in areas_of(scene))
         ]
         prepare = make_prepare(bands, scene.image, statistics, input_maps(model))
-        with SceneReader(scene.image) as images, SceneReader(scene.labels) as labels:
-            results = stream_tiles(
+        with (
+            SceneReader(scene.image) as images,
+            SceneReader(scene.labels) as labels,
+            streaming(
                 model,
                 images,
                 tiles,
                 prepare=prepare,
                 decode=lambda logits, valid: decode(logits, valid, wanted),
                 settings=settings,
-            )
+            ) as results,
+        ):
             for result in results:
                 truth = read_labels(labels, result.tile.core, table)
                 counted = counted_pixels(result.tile.core, scene.areas, None)

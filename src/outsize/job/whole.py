@@ -37,6 +37,10 @@ class LimitsSection(Section):
     tile_px: int | None = Field(None, ge=8, description="side of a core at prediction; default: planned")
     halo_px: int | None = Field(None, ge=0, description="default: derived from the model")
     allow_approximate: bool = False
+    passes: bool = Field(
+        True,
+        description="predict exactly in several passes over the tiles where the model looks at the whole picture",
+    )
 
 
 class PublishedSection(Section):

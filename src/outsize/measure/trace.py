@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from outsize.errors import TraceError, explain
@@ -37,11 +38,15 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
     A model that cannot be exported is refused. Running it on real numbers and watching the operations
     would always give a graph, but one that silently lacks every path through a Python number.
     """
-    inputs = _example_tensors(model, example)
+    return as_graph(export(model, _example_tensors(model, example)))
+
+
+def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
+    """Export a model in evaluation mode for inputs of just these shapes; their numbers are never looked at."""
     with _evaluating(model), _quiet(), torch.no_grad():
         try:
             with as_it_was(model):
-                program = torch.export.export(model, inputs, strict=False)
+                program: ExportedProgram = torch.export.export(model, inputs, strict=False)
             # This turns in-place operations into plain ones. What has a rule stays as it is: its name (roll, attention)
             # is one that a person knows, where torch's core set would show index arithmetic.
             program = program.run_decompositions(_without_rule())
@@ -49,7 +54,7 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
             Exception
         ) as error:  # nothing of ours runs there: a model and torch may raise anything, asserts too
             raise TraceError(_why(model, inputs, error)) from error
-    return _as_graph(program)
+    return program
 
 
 @cache
@@ -134,7 +139,8 @@ def _why(model: nn.Module, inputs: tuple[Tensor, ...], error: Exception) -> str:
     )
 
 
-def _as_graph(program: torch.export.ExportedProgram) -> ModelGraph:
+def as_graph(program: ExportedProgram) -> ModelGraph:
+    """Return the plain graph of an exported model: its operations are the nodes, in order, less the last one."""
     signature = program.graph_signature
     given = _given(program)
     indices: dict[fx.Node, int] = {}

@@ -13,9 +13,11 @@ from outsize.plan.cores import cores_to_try, key_step, round_up
 from outsize.plan.cost import StepCost
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.ladder import choose
+from outsize.plan.passes import PassRoom, plan_passes
 from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.plan.way import Task, Way
 from outsize.tiles.halo import Halo, Obstacle
+from outsize.tiles.passes import PassGraph
 from outsize.units import format_bytes, format_count, format_pixels, format_size
 
 _ENOUGH_PX = {
@@ -25,6 +27,7 @@ _ENOUGH_PX = {
 # Share of the limit that a plan may fill: the rest is for what is not counted (convolution workspace, allocator gaps).
 # A real step on the device tells it better.
 USABLE = {"cpu": 0.7, "cuda": 0.85}
+_HOST_SHARE = 0.8  # of what a GPU's host has free, that maps between passes may fill
 
 
 def choose_predict(
@@ -34,11 +37,13 @@ def choose_predict(
     *,
     resident_bytes: int = 0,
     any_size: bool = True,
+    laid_out: Callable[[], PassGraph | None] | None = None,
 ) -> Plan:
     """Return the tiling that takes the least time of those that fit, exact before approximate, and its batch.
 
     `resident_bytes` are there besides the weights: the optimizer's state during a training. A model that looks at the
-    whole picture is exact where a window is one, if it takes pictures of `any_size`.
+    whole picture is exact where a window is one, if it takes pictures of `any_size`, and in passes over the tiles of a
+    scene for which it can be `laid_out`.
     """
     room = _Room(limit_of(known.machine, limits), usable_share(known.machine))
     lasting_bytes = known.window.peak_bytes(0) + resident_bytes
@@ -48,8 +53,15 @@ def choose_predict(
     tried = [_tile(core_px, known, cuts, scene_px, free_bytes, any_size=any_size) for core_px in candidates]
     allowed = [tile for tile in tried if tile.exact or cuts.refused is None]
     fitting = [tile for tile in allowed if tile.window_bytes <= free_bytes]
+    laid = None
+    if known.halo.obstacles and not any(tile.exact for tile in fitting) and laid_out is not None:
+        laid = laid_out() if limits.passes and limits.halo_px is None else None
+    if laid is not None and not laid.obstacles:
+        in_passes = _in_passes(known, limits, laid, candidates, scene_px, room, lasting_bytes)
+        if in_passes is not None:
+            return in_passes
     if not fitting and cuts.refused is not None:
-        raise _refusal(cuts.refused, candidates[0], known.halo.stride_px, max(scene_px))
+        raise _refusal(cuts.refused, laid, candidates[0], known.halo.stride_px, max(scene_px))
     if not fitting:
         least_bytes = lasting_bytes + min(tile.window_bytes for tile in allowed)
         raise _too_little(room.limit_bytes, least_bytes / room.usable, is_asked=limits.tile_px is not None)
@@ -81,6 +93,31 @@ def refuse_limits(machine: Machine, limits: LimitsSection, halo: Halo, scene_px:
     limit_of(machine, limits)
     _cuts(halo, limits)
     _candidates(machine, limits.tile_px, halo.stride_px, scene_px)
+
+
+def _in_passes(
+    known: Facts,
+    limits: LimitsSection,
+    laid: PassGraph,
+    cores_px: list[int],
+    scene_px: tuple[int, int],
+    room: _Room,
+    lasting_bytes: float,
+) -> Plan | None:
+    """Plan for passes; on a GPU, maps between them lie in the memory of its host."""
+    keep_bytes = None
+    if _kind(known.machine) != "cpu":
+        host_bytes = _HOST_SHARE * known.machine.host_free_bytes
+        keep_bytes = min(host_bytes, limits.host_memory or host_bytes)
+    return plan_passes(
+        laid,
+        cores_px,
+        PassRoom(room.budget_bytes - lasting_bytes, keep_bytes),
+        scene_px=scene_px,
+        limit_bytes=room.limit_bytes,
+        lasting_bytes=lasting_bytes,
+        stride_px=known.halo.stride_px,
+    )
 
 
 @dataclass(frozen=True)
@@ -304,14 +341,16 @@ def _too_little(limit_bytes: int, least_bytes: float, *, is_asked: bool) -> Plan
     )
 
 
-def _refusal(obstacle: Obstacle, largest_px: int, stride_px: int, side_px: int) -> PlanError:
+def _refusal(
+    obstacle: Obstacle, laid: PassGraph | None, largest_px: int, stride_px: int, side_px: int
+) -> PlanError:
     """Return the error of a scene that may not be cut; one larger than any core that is tried can be asked for."""
     whole_px = round_up(side_px, key_step(stride_px))
     asking = f"set limits.tile_px = {whole_px} to try it in one window, " if largest_px < side_px else ""
     return PlanError(
         explain(
             "the model cannot be tiled exactly",
-            str(obstacle),
+            f"{obstacle}; nor in passes, {laid.obstacles[0]}" if laid and laid.obstacles else str(obstacle),
             "operations that look at a bounded neighbourhood, or a size that the model takes and memory for the whole "
             "scene in one window",
             f"{asking}choose another setting of the model, or set limits.allow_approximate = true",

@@ -115,6 +115,20 @@ class Offload:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """A model that looks at the whole picture goes over its tiles several times, and is exact so."""
+
+    num: int
+    num_pools: int  # operations that look at the whole picture
+    core_px: int  # of the last pass; earlier ones may have larger cores
+    tile_bytes: int  # that the largest tile of any pass takes
+    kept_bytes: int  # of maps between passes, at most at once, of the largest picture
+    on_disk: bool  # they are kept beside the result; else in host memory
+    work: float  # numbers that all passes make, in those of the whole picture
+    stride_px: int = 1  # a picture is filled up to a multiple of it, where the model takes no other
+
+
+@dataclass(frozen=True)
 class Rejected:
     """Something that was considered and not taken."""
 
@@ -142,6 +156,7 @@ class Plan:
     compile: Compile | None = None
     fuse: Fuse | None = None
     offload: Offload | None = None
+    passes: Passes | None = None
     graph: bool = (
         False  # recorded once as a CUDA graph and replayed: one call of the host in place of thousands
     )
@@ -201,6 +216,9 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
     offload = tree.get("offload")
     if offload is not None:
         offload = Offload(**{**offload, "blocks": tuple(offload["blocks"])})
+    passes = tree.get("passes")
+    if passes is not None:
+        passes = Passes(**passes)
     rejected = tuple(Rejected(**item) for item in tree["rejected"])
     strategies = {
         "tiles": tiles,
@@ -209,6 +227,7 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         "compile": compiled,
         "fuse": fuse,
         "offload": offload,
+        "passes": passes,
     }
     return Plan(**{**tree, **strategies, "rejected": rejected, "why": tuple(tree["why"])})
 
