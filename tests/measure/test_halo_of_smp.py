@@ -172,8 +172,8 @@ def run(tmp_path: Path, scenes: Path) -> Path:
 def test_approximate_with_the_measured_difference(run: Path, scenes: Path) -> None:
     images, quiet = [scenes / "test-2.tif"], Reporter("quiet")
     assert load_job(run / "job.toml").limits.allow_approximate is False
+    overrides = ("limits.passes=false", *SMALL)
     with pytest.raises(PlanError, match=r"decoder\.seg_blocks\.0"):
-        overrides = ("limits.passes=false", *SMALL)
         predict(run, images, out=None, overrides=overrides, device_name="cpu", reporter=quiet)
     overrides = ("limits.allow_approximate=true", "limits.halo_px=32", *SMALL)
     [result] = predict(run, images, out=None, overrides=overrides, device_name="cpu", reporter=quiet)

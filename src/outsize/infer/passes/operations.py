@@ -77,10 +77,7 @@ class _Run:
         self, spans: tuple[tuple[int, int], tuple[int, int]]
     ) -> tuple[Tensor, tuple[int, int, int, int]]:
         """Return the first operand cut to spans, and how much of them lies outside of its map (for F.pad)."""
-        clipped = [
-            (min(max(lo, 0), size - 1), max(min(hi, size), min(max(lo, 0), size - 1) + 1))
-            for (lo, hi), size in zip(spans, self.first.sizes, strict=True)
-        ]
+        clipped = [_clipped(lo, hi, size) for (lo, hi), size in zip(spans, self.first.sizes, strict=True)]
         (top, bottom), (left, right) = clipped
         part = self.cut(self.source, Window(top, left, bottom - top, right - left))
         down, across = spans
@@ -99,6 +96,32 @@ class _Run:
         if isinstance(value, Tensor):
             return _window(value, place, inside)
         return tuple(None if each is None else _window(each, place, inside) for each in value)
+
+
+def _clipped(lo: int, hi: int, size: int) -> tuple[int, int]:
+    """Return what of an interval lies in a map, at least one row."""
+    lo = min(max(lo, 0), size - 1)
+    return lo, max(min(hi, size), lo + 1)
+
+
+def _padded(
+    part: Tensor, axes: tuple[int, int], outside: tuple[int, int, int, int], value: float = 0.0
+) -> Tensor:
+    """Fill up rows and columns: columns before and after come first, as in F.pad.
+
+    Where all that is wanted lies outside of the map, more is cut off on one side than there is: nothing of it is left.
+    """
+    rows, cols = (axis % part.dim() for axis in axes)
+    amounts = [0] * (2 * part.dim())
+    for axis, (before, after) in ((cols, outside[:2]), (rows, outside[2:])):
+        if min(before, after) < 0:
+            shape = list(part.shape)
+            shape[axis] += before + after
+            part = part.new_full(shape, value)
+        else:
+            start = 2 * (part.dim() - 1 - axis)
+            amounts[start : start + 2] = before, after
+    return F.pad(part, amounts, value=value) if any(amounts) else part
 
 
 def _window(value: Tensor, place: Map, window: Window) -> Tensor:
@@ -176,7 +199,7 @@ def _conv(run: _Run) -> Tensor:
     part, (left, right, top, bottom) = run.exactly(run.spans())
     padding = [top, left]
     if (left, top) != (right, bottom) or min(left, top) < 0:
-        part, padding = F.pad(part, (left, right, top, bottom)), [0, 0]
+        part, padding = _padded(part, (-2, -1), (left, right, top, bottom)), [0, 0]
     weight, op = run.weight("weight"), run.op
     assert weight is not None
     return torch.convolution(
@@ -195,9 +218,7 @@ def _conv(run: _Run) -> Tensor:
 def _conv_transposed(run: _Run) -> Tensor:
     """Spread what lies in the map; the padding of a transposed convolution is what is cut off of its output."""
     op, spans = run.op, run.spans()
-    clipped = tuple(
-        (max(lo, 0), min(hi, size)) for (lo, hi), size in zip(spans, run.first.sizes, strict=True)
-    )
+    clipped = tuple(_clipped(lo, hi, size) for (lo, hi), size in zip(spans, run.first.sizes, strict=True))
     part, _ = run.exactly(clipped)  # type: ignore[arg-type]
     starts, more = [], []
     for which, (lo, hi) in enumerate(clipped):
@@ -217,9 +238,7 @@ def _conv_transposed(run: _Run) -> Tensor:
 
 def _max_pool(run: _Run) -> Any:
     part, outside = run.exactly(run.spans())
-    if any(outside):
-        part = F.pad(part, outside, value=float("-inf"))
-    op = run.op
+    part, op = _padded(part, (-2, -1), outside, float("-inf")), run.op
     made = F.max_pool2d(part, op.ints("kernel"), op.ints("stride"), 0, op.ints("dilation"))
     return (made, None) if isinstance(run.node.meta["val"], tuple) else made
 
@@ -229,8 +248,7 @@ def _avg_pool(run: _Run) -> Tensor:
     part, outside = run.exactly(run.spans())
     named, op = run.named(), run.op
     kernel, stride = op.ints("kernel"), op.ints("stride")
-    if any(outside):
-        part = F.pad(part, outside)
+    part = _padded(part, (-2, -1), outside)
     divisor = named.get("divisor_override")
     made = F.avg_pool2d(part, kernel, stride, 0, divisor_override=divisor)
     if divisor is not None or not any(outside):
@@ -277,10 +295,10 @@ def _pad(run: _Run) -> Any:
     for axis in set(range(num_dims)) - set(run.map.axes):
         others[2 * (num_dims - 1 - axis) : 2 * (num_dims - axis)] = pad_amounts(amounts, num_dims, axis)
     if op.settings["mode"] == "constant":
+        value = float(run.named().get("value") or 0.0)
         part, outside = run.exactly(run.spans())
-        for which, axis in enumerate(run.map.axes):
-            others[2 * (num_dims - 1 - axis) : 2 * (num_dims - axis)] = outside[2 - 2 * which : 4 - 2 * which]
-        return F.pad(part, others, value=float(run.named().get("value") or 0.0)) if any(others) else part
+        part = _padded(part, run.map.axes, outside, value)
+        return F.pad(part, others, value=value) if any(others) else part
     part, have = run.at.values[run.source], run.at.regions[run.source]
     for which, axis in enumerate(run.map.axes):
         before, _ = pad_amounts(amounts, num_dims, axis)

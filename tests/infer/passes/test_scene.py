@@ -1,0 +1,136 @@
+"""A scene from file to map in passes, through the library as a user calls it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from tests.conftest import WriteRaster
+from tests.infer.passes.zoo import Small, conv, squeeze
+from torch import Tensor, nn
+
+import outsize
+from outsize.errors import PlanError
+from outsize.infer.passes import keep, scene, trial
+from outsize.plan.passes import PassRoom, choose_passes
+
+CUT = {"tile_px": 16}
+SIZE = (57, 90)
+
+
+@pytest.fixture
+def path(write_raster: WriteRaster) -> Path:
+    """A scene of three bands with a corner of nodata, whose sides are no multiples of anything."""
+    rng = np.random.default_rng(5)
+    pixels = rng.integers(1, 200, (3, *SIZE)).astype(np.uint8)
+    pixels[:, :10, :7] = 0
+    return write_raster("scene.tif", pixels, nodata=0)
+
+
+def squeezed() -> nn.Module:
+    """A network with two squeezes, one behind the other."""
+    torch.manual_seed(0)
+    return Small(
+        lambda m, x: m[4](squeeze(m[3], m[2](squeeze(m[1], m[0](x))).relu())),
+        conv(3, 8),
+        conv(8, 8, 1),
+        conv(8, 8),
+        conv(8, 8, 1),
+        conv(8, 4),
+    ).eval()
+
+
+def whole_map(model: nn.Module, path: Path, **padding: int) -> np.ndarray:
+    """Return the classes that the model gives the scene as a whole."""
+    with rasterio.open(path) as file:
+        inputs = torch.from_numpy(file.read()).float()[None]
+    down, across = padding.get("down", 0), padding.get("across", 0)
+    with torch.inference_mode():
+        logits: Tensor = model(nn.functional.pad(inputs, (0, across, 0, down)))
+    found = logits.argmax(1)[0, : SIZE[0], : SIZE[1]].numpy()
+    return np.where((inputs[0] == 0).all(0).numpy(), 255, found)
+
+
+def predicted(path: Path) -> np.ndarray:
+    with rasterio.open(path) as file:
+        found: np.ndarray = file.read(1)
+    return found
+
+
+def test_a_module_that_looks_at_the_whole_picture_is_exact_in_tiles(path: Path, tmp_path: Path) -> None:
+    model, target = squeezed(), tmp_path / "map.tif"
+    done = outsize.predict(model, path, target, limits=CUT, device="cpu")
+    assert (done["exact"], done["equals"], done["num_passes"]) == (True, "model(scene)", 3)
+    assert done["num_tiles"] == 4 * 6
+    assert (predicted(target) != whole_map(model, path)).mean() < 1e-3  # ties in the last digit
+    with pytest.raises(PlanError, match="looks at the whole picture"):
+        outsize.predict(model, path, target, limits={**CUT, "passes": False}, device="cpu")
+    done = outsize.predict(
+        model, path, target, limits={**CUT, "passes": False, "allow_approximate": True}, device="cpu"
+    )
+    assert not done["exact"]
+
+
+def test_maps_that_do_not_fit_in_memory_lie_beside_the_result(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path | None] = []
+
+    class Watched(keep.Keep):
+        def __init__(self, folder: Path | None) -> None:
+            folders.append(folder)
+            super().__init__(folder)
+
+    def little_room(laid: object, cores: object, room: PassRoom) -> object:
+        return choose_passes(laid, cores, PassRoom(room.compute_bytes, 1.0))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scene, "Keep", Watched)
+    monkeypatch.setattr("outsize.plan.passes.choose_passes", little_room)
+    model, target = squeezed(), tmp_path / "out" / "map.tif"
+    done = outsize.predict(model, path, target, limits=CUT, device="cpu")
+    assert done["exact"]
+    assert folders[-1] is not None
+    assert tmp_path / "out" in folders[-1].parents
+    assert (predicted(target) != whole_map(model, path)).mean() < 1e-3
+    assert sorted(each.name for each in target.parent.iterdir()) == ["map.qml", "map.tif"]
+
+
+def test_a_model_that_takes_multiples_only_is_compared_with_the_scene_filled_up(
+    path: Path, tmp_path: Path
+) -> None:
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.down, self.up = conv(3, 4, stride=4), nn.Upsample(scale_factor=4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[-1] % 4 or x.shape[-2] % 4:
+                raise RuntimeError("wrong size")
+            made: Tensor = self.up(self.down(x))
+            return made * made.mean((2, 3), keepdim=True)
+
+    model, target = Picky().eval(), tmp_path / "map.tif"
+    done = outsize.predict(model, path, target, limits=CUT, device="cpu")
+    assert (done["exact"], done["num_passes"]) == (True, 2)
+    assert done["equals"] == "model(scene filled up with zeros to 60 x 92 px)"
+    assert (predicted(target) != whole_map(model, path, down=3, across=2)).mean() < 1e-3
+
+
+def test_a_module_with_a_history_is_refused_in_passes_too(path: Path, tmp_path: Path) -> None:
+    class Drifting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.runs = conv(3, 4), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.runs += 1
+            made: Tensor = self.layer(x) * (x.mean() + self.runs)
+            return made
+
+    with pytest.raises(PlanError, match=r"nor in passes, .*not the whole picture's"):
+        outsize.predict(Drifting().eval(), path, tmp_path / "map.tif", limits=CUT, device="cpu")
+    assert trial.pass_graph(squeezed(), 5, (32, 32), 1) is None  # it takes three bands
