@@ -13,7 +13,7 @@ from outsize.plan.cores import cores_to_try, key_step, round_up
 from outsize.plan.cost import StepCost
 from outsize.plan.facts import Facts, Machine
 from outsize.plan.ladder import choose
-from outsize.plan.passes import PassRoom, plan_passes
+from outsize.plan.passes import passes_within
 from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.plan.way import Task, Way
 from outsize.tiles.halo import Halo, Obstacle
@@ -27,7 +27,6 @@ _ENOUGH_PX = {
 # Share of the limit that a plan may fill: the rest is for what is not counted (convolution workspace, allocator gaps).
 # A real step on the device tells it better.
 USABLE = {"cpu": 0.7, "cuda": 0.85}
-_HOST_SHARE = 0.8  # of what a GPU's host has free, that maps between passes may fill
 
 
 def choose_predict(
@@ -57,7 +56,9 @@ def choose_predict(
     if known.halo.obstacles and not any(tile.exact for tile in fitting) and laid_out is not None:
         laid = laid_out() if limits.passes and limits.halo_px is None else None
     if laid is not None and not laid.obstacles:
-        in_passes = _in_passes(known, limits, laid, candidates, scene_px, room, lasting_bytes)
+        in_passes = passes_within(
+            known, limits, laid, candidates, scene_px, (room.limit_bytes, room.budget_bytes, lasting_bytes)
+        )
         if in_passes is not None:
             return in_passes
     if not fitting and cuts.refused is not None:
@@ -93,31 +94,6 @@ def refuse_limits(machine: Machine, limits: LimitsSection, halo: Halo, scene_px:
     limit_of(machine, limits)
     _cuts(halo, limits)
     _candidates(machine, limits.tile_px, halo.stride_px, scene_px)
-
-
-def _in_passes(
-    known: Facts,
-    limits: LimitsSection,
-    laid: PassGraph,
-    cores_px: list[int],
-    scene_px: tuple[int, int],
-    room: _Room,
-    lasting_bytes: float,
-) -> Plan | None:
-    """Plan for passes; on a GPU, maps between them lie in the memory of its host."""
-    keep_bytes = None
-    if _kind(known.machine) != "cpu":
-        host_bytes = _HOST_SHARE * known.machine.host_free_bytes
-        keep_bytes = min(host_bytes, limits.host_memory or host_bytes)
-    return plan_passes(
-        laid,
-        cores_px,
-        PassRoom(room.budget_bytes - lasting_bytes, keep_bytes),
-        scene_px=scene_px,
-        limit_bytes=room.limit_bytes,
-        lasting_bytes=lasting_bytes,
-        stride_px=known.halo.stride_px,
-    )
 
 
 @dataclass(frozen=True)

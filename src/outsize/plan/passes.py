@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from outsize.graph import INPUT, PARAMETER
+from outsize.job import LimitsSection
+from outsize.plan.facts import Facts
 from outsize.plan.plan import Passes, Plan, Tiling
 from outsize.tiles.passes import PassGraph, Role, Walk
 from outsize.units import format_bytes, format_count, format_pixels
+
+_HOST_SHARE = 0.8  # of what a GPU's host has free, that maps between passes may fill
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,34 @@ class PassRoom:
         if self.keep_bytes is None:
             return tile_bytes + kept_bytes <= self.compute_bytes
         return tile_bytes <= self.compute_bytes and kept_bytes <= self.keep_bytes
+
+
+def passes_within(
+    known: Facts,
+    limits: LimitsSection,
+    laid: PassGraph,
+    cores_px: Sequence[int],
+    scene_px: tuple[int, int],
+    device: tuple[int, float, float],
+) -> Plan | None:
+    """Plan passes for a device by its limit, what of it may be filled, and what lasts there.
+
+    On a GPU, maps between passes lie in the memory of its host.
+    """
+    limit_bytes, budget_bytes, lasting_bytes = device
+    keep_bytes = None
+    if known.machine.device != "cpu":
+        host_bytes = _HOST_SHARE * known.machine.host_free_bytes
+        keep_bytes = min(host_bytes, limits.host_memory or host_bytes)
+    return plan_passes(
+        laid,
+        cores_px,
+        PassRoom(budget_bytes - lasting_bytes, keep_bytes),
+        scene_px=scene_px,
+        limit_bytes=limit_bytes,
+        lasting_bytes=lasting_bytes,
+        stride_px=known.halo.stride_px,
+    )
 
 
 def plan_passes(

@@ -9,12 +9,13 @@ import torch
 from tests.infer.passes.zoo import Small, conv, make_zoo
 from torch import nn
 
-from outsize.infer.passes import PassRun, compare
+from outsize.infer.passes import compare
 from outsize.infer.passes.keep import Keep
 from outsize.infer.passes.operations import run
 from outsize.infer.passes.pools import Statistics
 from outsize.infer.passes.program import Program, program_for
 from outsize.infer.passes.resize import resize
+from outsize.infer.passes.run import PassRun
 from outsize.tiles.passes import Walk
 from outsize.tiles.window import Window
 

@@ -181,9 +181,9 @@ def make_zoo() -> dict[str, nn.Module]:
         "replicated": Small(lambda m, x: m[0](F.pad(x, (1, 1, 1, 1), mode="replicate")), nn.Conv2d(3, 4, 3)),
         "filled up by reflection": Small(_filled, conv(3, 4, stride=2)),
         "far padding": Small(
-            lambda m, x: m[1](F.pad(m[0](x), (20, 1, 2, 30), value=2.0))[..., 17:-16, 1:-2],
+            lambda m, x: m[1](F.pad(m[0](x), (20, 1, 2, 30), value=2.0))[..., 1:-31, 17:-4],
             conv(3, 4),
-            conv(4, 4, padding=1),
+            conv(4, 4),
         ),
         "far padding of a layer": Small(lambda m, x: m[0](x)[..., 19:-19, 10:-28], conv(3, 4, padding=20)),
         "max pool": Small(lambda m, x: _like(F.max_pool2d(m[0](x), 3, 2, 1, ceil_mode=True), x), conv(3, 4)),

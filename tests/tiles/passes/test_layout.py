@@ -6,8 +6,9 @@ import pytest
 
 from outsize.errors import TraceError
 from outsize.graph import INPUT, ModelGraph, Op, Setting
-from outsize.tiles.passes import Role, Walk, lay_out
+from outsize.tiles.passes import Role, lay_out
 from outsize.tiles.passes.layout import HELD_NUMBERS
+from outsize.tiles.passes.regions import Walk
 from outsize.tiles.window import Window
 
 SIZE = (50, 70)
