@@ -138,7 +138,9 @@ def make_ready(
 
     plan = choose(facts)
     cut = plan.passes is None and plan.tiles is not None and not plan.tiles.is_one(*largest_px)
-    if manner is not None and plan.exact and plan.tiles is not None and cut:  # what runs in passes was tried as such
+    if (
+        manner is not None and plan.exact and plan.tiles is not None and cut
+    ):  # what runs in passes was tried as such
         differing = differing_at(model, _shapes(plan, plan.tiles, inputs, scenes))
         found = (differing,) if differing else try_tiling(model, facts.halo, inputs)
         if found:

@@ -189,7 +189,7 @@ def _as_op(
     return Op(index, kind, module, call, tuple(indices[each] for each in nodes), shape, settings)
 
 
-def _given(program: torch.export.ExportedProgram) -> dict[str, tuple[str, dict[str, Setting]]]:
+def _given(program: ExportedProgram) -> dict[str, tuple[str, dict[str, Setting]]]:
     """Return for each input of the graph what it is: the picture, or something of the model's.
 
     Buffers that the model changes are marked, and constants made while it ran are told by their values.

@@ -96,7 +96,7 @@ class PassGraph:
 def lay_out(graph: ModelGraph) -> PassGraph:
     """Lay out a graph that was traced at the size of the picture; what cannot be run so is named as an obstacle."""
     _refuse_other_inputs(graph)
-    ops = graph.reaching_outputs()
+    ops = _reaching(graph)
     parts: dict[int, Part] = {}
     for op in ops:
         parts[op.index] = _part(op, graph, parts)
@@ -115,6 +115,15 @@ def lay_out(graph: ModelGraph) -> PassGraph:
         )
     obstacles = _obstacles(graph, ops, parts)
     return PassGraph(graph, parts, pass_of, num_passes, tuple(kept), tuple(pooled), obstacles)
+
+
+def _reaching(graph: ModelGraph) -> tuple[Op, ...]:
+    """Return the operations that must run for the output, also those of which only the shape is taken."""
+    wanted = set(graph.outputs)
+    for op in reversed(graph.ops):
+        if op.index in wanted:
+            wanted.update(op.inputs)
+    return tuple(op for op in graph.ops if op.index in wanted)
 
 
 def _part(op: Op, graph: ModelGraph, parts: Mapping[int, Part]) -> Part:
