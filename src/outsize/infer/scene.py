@@ -23,7 +23,7 @@ from torch import nn
 from outsize.errors import DataError, OutputError, explain
 from outsize.files.ownership import NONE_GIVEN, Consent, is_marked, mark
 from outsize.infer.outputs import taking
-from outsize.infer.passes import streaming
+from outsize.infer.passes import streaming, work_told
 from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, TileResult, Waits
 from outsize.plan.plan import Tiling
@@ -37,7 +37,6 @@ from outsize.raster.vectors import write_polygons
 from outsize.raster.write import Layer, TileStore
 from outsize.stopping import Stopped
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted, decode
-from outsize.tiles.grid import redundancy
 from outsize.tiles.window import Tile
 from outsize.train.checkpoint import Card
 from outsize.units import format_bytes, format_count
@@ -160,12 +159,9 @@ def _predict(
         "height": info.height,
         "width": info.width,
         "num_tiles": len(tiles),
-        "redundancy": round(
-            redundancy(tiles, info.height, info.width) if settings.passes is None else settings.passes.work, 4
-        ),
+        **work_told(tiles, info, settings),
         "tiles_s": round(tiles_s, 3),
         "tiles_mpx_per_s": round(info.num_px / tiles_s / 1e6, 2),
-        **({} if settings.passes is None else {"num_passes": settings.passes.num}),
         "waited_for_reads_s": round(waits.reads_s, 3),
         "waited_for_device_s": round(waits.device_s, 3),
         **summary,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,8 @@ from outsize.plan.passes import cores_of
 from outsize.plan.plan import Passes
 from outsize.progress import Reporter
 from outsize.raster.disk import make_folder, need_space
-from outsize.raster.read import SceneReader
+from outsize.raster.read import SceneInfo, SceneReader
+from outsize.tiles.grid import redundancy
 from outsize.tiles.window import Tile, Window
 
 _LOOK_PX = 64  # of a corner of the scene, to see how many bands the model is given
@@ -59,6 +61,13 @@ def streaming(
             yield _predicted(run, source, tiles, decode)
         finally:
             keep.close()
+
+
+def work_told(tiles: Sequence[Tile], info: SceneInfo, settings: Settings) -> dict[str, Any]:
+    """Return what a result says of the work: how much is computed for each pixel, and in how many passes."""
+    if settings.passes is not None:
+        return {"redundancy": settings.passes.work, "num_passes": settings.passes.num}
+    return {"redundancy": round(redundancy(tiles, info.height, info.width), 4)}
 
 
 def _look(run: PassRun, plan: Passes, name: str, reporter: Reporter) -> None:
