@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 
@@ -104,3 +106,14 @@ def test_a_process_that_is_killed_is_told() -> None:
 
     with pytest.raises(RunError, match="a process that prepares data ended"):
         list(prefetch_in_processes(make, range(5), num_processes=2, num_ahead=2))
+
+
+def test_a_thread_that_dies_without_a_word_is_noticed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there is no memory left to say so: its result never comes, and nobody would wait for less."""
+    monkeypatch.setattr(Future, "set_exception", lambda *_: sys.exit())
+
+    def make(index: int) -> int:
+        raise MemoryError
+
+    with pytest.raises(RunError, match=r"a thread that prepares data ended: found read-\d+_0 no longer runs"):
+        list(prefetch(make, range(3), num_threads=1, num_ahead=1))
