@@ -353,11 +353,17 @@ def _let_memory_grow() -> None:
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
+def _let_gdal_be_silent() -> None:
+    """Have GDAL print nothing by itself, unless somebody has said where: an error is told in a line of ours."""
+    os.environ.setdefault("CPL_LOG", os.devnull)
+
+
 def main() -> None:
     """Run the command line; a mistake of the user is one line and exit code 2."""
     # Pillow's remark on large pictures; what is too large is refused by an error of ours
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit", module="PIL.Image")
     _let_memory_grow()
+    _let_gdal_be_silent()
     try:
         with listening():
             app()

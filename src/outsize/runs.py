@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from outsize.errors import OutputError, RunError, explain, listed
 from outsize.files.beside import written_beside
 from outsize.files.locks import holding
 from outsize.files.ownership import MARK, NONE_GIVEN, Consent, is_marked, mark, others_in, refuse_place
+from outsize.files.plain import read_plain_text
+from outsize.files.trees import MOST_JSON_BYTES, json_tree, read_json_tree
 
 
 @dataclass(frozen=True)
@@ -267,13 +269,44 @@ def write_json(target: Path, value: Any) -> None:
     write_text(target, json.dumps(value, indent=2, default=str) + "\n")
 
 
-def read_json(path: Path, made_by: str) -> Any:
-    """Read a JSON file of a run; where it is missing, name the command that makes it."""
+def read_json(path: Path, made_by: str) -> dict[str, Any]:
+    """Read a JSON file of a run, always a table; where it is missing, name the command that makes it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        tree = read_json_tree(path)
     except FileNotFoundError:
         need, remedy = "a finished earlier step", f"run `outsize {made_by}` first"
         raise RunError(explain(f"{path} is missing", "nothing", need, remedy)) from None
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError) as error:
+        found = getattr(error, "strerror", None) or str(error)
         remedy = f"run `outsize {made_by}` again"
-        raise RunError(explain(f"{path} is broken", str(error), "JSON", remedy)) from error
+        raise RunError(explain(f"{path} is broken", found, "JSON", remedy)) from error
+    with as_written(path, made_by):
+        if not isinstance(tree, dict):
+            raise TypeError(f"a JSON {type(tree).__name__}")
+    return cast(dict[str, Any], tree)
+
+
+def read_json_lines(path: Path, made_by: str) -> list[dict[str, Any]]:
+    """Read a file of JSON lines, each a table; a line without its end was being written when the run was killed."""
+    with as_written(path, made_by):
+        try:
+            lines = read_plain_text(path, MOST_JSON_BYTES).splitlines(keepends=True)
+        except OSError as error:
+            raise ValueError(error.strerror) from error
+        # a line without its end was being written when the run was killed
+        found = [json_tree(line) for line in lines if line.endswith("\n") and line.strip()]
+        for each in found:
+            if not isinstance(each, dict):
+                raise TypeError(f"a JSON {type(each).__name__}")
+    return found
+
+
+@contextmanager
+def as_written(path: Path, made_by: str) -> Iterator[None]:
+    """Say which file of a run is not as outsize wrote it: parts that the block takes from it are missing, or others."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        found = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+        need, remedy = f"what `outsize {made_by}` writes", f"run `outsize {made_by}` again"
+        raise RunError(explain(f"{path} cannot be understood", found, need, remedy)) from error

@@ -344,3 +344,11 @@ def test_names_that_are_no_text_are_told_in_one_line(folder):
         assert "\n" not in str(caught.value)
         assert ("no UTF-8" in str(caught.value)) == (b"\xff" in name)
         str(caught.value).encode()
+
+
+@pytest.mark.parametrize("start", [b"II*\0\xff\xff\xff\xff", b"MM\0+\0\x08\0\0" + b"\xff" * 8])
+def test_a_directory_behind_the_end_is_told(folder, start):
+    path = folder / "near.tif"
+    path.write_bytes(start + path.read_bytes()[len(start) :])
+    with pytest.raises(DataError, match="is truncated"):
+        describe(path)

@@ -25,3 +25,9 @@ def test_every_class_with_value_name_and_colour(tmp_path: Path) -> None:
         ("10", names[1], "#0110ff"),
         ("20", names[2], "#0210ff"),
     ]
+
+
+def test_names_that_no_xml_may_hold_do_not_spoil_it(tmp_path: Path) -> None:
+    write_style(tmp_path / "map.qml", [ClassSpec(name="a\x07\x1b\x00b\ufffe", value=0, colour=(0, 0, 0))])
+    root = ElementTree.parse(tmp_path / "map.qml").getroot()
+    assert [each.get("label") for each in root.iter("paletteEntry")] == ["a   b "]

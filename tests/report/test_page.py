@@ -213,3 +213,17 @@ def test_it_fits_a_desk_and_a_phone(full_run: Path, bare_run: Path, tmp_path: Pa
         assert each["scripts"] == 0
         assert each["pictures"] == 12
         assert 0.7 * each["width"] < each["panels"] < each["width"]
+
+
+def test_a_picture_of_another_folder_is_not_shown(full_run: Path) -> None:
+    secret = full_run.parent / "secret.png"
+    secret.write_bytes(b"no picture of this run")
+    scores = json.loads((full_run / "scores.json").read_text())
+    places = next(each["places"] for each in scores.values() if each.get("places"))
+    for name in (str(secret), "../secret.png"):
+        places[0]["picture"] = name
+        (full_run / "scores.json").write_text(json.dumps(scores))
+        with pytest.raises(
+            RunError, match=r"scores.json cannot be understood: found ValueError: a picture at"
+        ):
+            make_page([full_run], version="1", when="today")

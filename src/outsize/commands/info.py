@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from outsize.errors import listed
 from outsize.job import load_job
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, open_run, read_json
+from outsize.runs import RunFolder, as_written, open_run, read_json, read_json_lines
 
 _MANY = 4  # names that are listed in full
 
@@ -28,16 +27,19 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
     card_path = run.best.with_suffix(".json")
     if card_path.exists():
         card = read_json(card_path, "train")
-        trained = card["trained"]
-        facts["bands"] = ", ".join(name or "unnamed" for name in card["bands"])
-        facts["best weights"] = f"epoch {trained['epoch']}, validation {_score(trained, 'best_', '.4f')}"
+        with as_written(card_path, "train"):
+            trained = card["trained"]
+            facts["bands"] = ", ".join(name or "unnamed" for name in card["bands"])
+            facts["best weights"] = f"epoch {trained['epoch']}, validation {_score(trained, 'best_', '.4f')}"
     facts["training"] = _training(run)
     if run.plan.exists():
         plans = read_json(run.plan, "plan")
-        facts |= {f"plan, {name}": "; ".join(plan["why"]) for name, plan in plans.items()}
+        with as_written(run.plan, "plan"):
+            facts |= {f"plan, {name}": "; ".join(plan["why"]) for name, plan in plans.items()}
     if run.scores.exists():
         scores = read_json(run.scores, "evaluate")
-        facts |= {f"scores, {name}": _score(split) for name, split in scores.items()}
+        with as_written(run.scores, "evaluate"):
+            facts |= {f"scores, {name}": _score(split) for name, split in scores.items()}
     maps = sorted(run.predictions.glob("*.tif")) if run.predictions.is_dir() else []
     names = [path.name for path in maps]
     facts["maps"] = ", ".join(names) or "none yet"
@@ -66,9 +68,7 @@ def _score(figures: dict[str, Any], prefix: str = "", form: str = "") -> str:
 def _training(run: RunFolder) -> str:
     if not run.metrics.exists():
         return "not begun"
-    # a line without its end was being written when the run was killed
-    lines = [
-        line for line in run.metrics.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1] == "\n"
-    ]
-    last = json.loads(lines[-1]) if lines else {"epoch": 0, "step": 0}
-    return f"epoch {last['epoch']}, step {last['step']}"
+    lines = read_json_lines(run.metrics, "train")
+    with as_written(run.metrics, "train"):
+        last = lines[-1] if lines else {"epoch": 0, "step": 0}
+        return f"epoch {last['epoch']}, step {last['step']}"

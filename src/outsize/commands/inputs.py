@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outsize.errors import DataError, explain
 from outsize.job import DataSection
-from outsize.runs import RunFolder, read_json
+from outsize.runs import RunFolder, as_written, read_json
 
 if TYPE_CHECKING:
     from outsize.raster.read import SceneInfo
@@ -65,8 +65,12 @@ def open_stack(text: str, bands: Sequence[str], data: DataSection) -> SceneInfo:
 
 def bands_of(run: RunFolder) -> tuple[str, ...]:
     """Return the bands that a run's model expects, as its card says."""
-    card = read_json(run.best.with_suffix(".json"), "train")
-    return tuple(card["bands"])
+    path = run.best.with_suffix(".json")
+    card = read_json(path, "train")
+    with as_written(path, "train"):
+        if not all(isinstance(name, str) for name in card["bands"]):
+            raise TypeError("bands without names")
+        return tuple(card["bands"])
 
 
 def _refuse_swapped(files: dict[str, Path], data: DataSection) -> None:

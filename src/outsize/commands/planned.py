@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from outsize.errors import RunError, explain
 from outsize.plan.plan import Plan, plan_from_dict
-from outsize.runs import RunFolder, read_json
+from outsize.runs import RunFolder, as_written, read_json
 
 
 def read_train_plan(run: RunFolder) -> Plan:
     """Return the plan of a run's training; refuse a file that holds none."""
     tree = read_json(run.plan, "plan")
-    try:
+    with as_written(run.plan, "plan"):
         return plan_from_dict(tree["train"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        found, need = f"{type(error).__name__}: {error}", "the plan that `outsize plan` writes"
-        remedy = "run `outsize plan` again with the job of the run"
-        raise RunError(explain(f"{run.plan} cannot be understood", found, need, remedy)) from error
 
 
 def planned_otherwise(run: RunFolder) -> Plan | None:

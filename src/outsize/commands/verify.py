@@ -11,7 +11,7 @@ from outsize.commands.naming import naming
 from outsize.errors import PlanError, VerifyError, explain
 from outsize.job import load_job
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, open_run, read_json, write_json
+from outsize.runs import RunFolder, as_written, open_run, read_json, write_json
 
 if TYPE_CHECKING:
     from outsize.infer.ready import Ready
@@ -165,4 +165,6 @@ def _any_scene(run: RunFolder) -> Path:
     from outsize.data.recall import recall_images
 
     held = read_json(run.split, "train")
-    return recall_images(run.split, next(split for split in ("test", "val", "train") if held[split]))[0]
+    with as_written(run.split, "train"):
+        split = next(split for split in ("test", "val", "train") if held[split])
+    return recall_images(run.split, split)[0]

@@ -23,6 +23,7 @@ from outsize.data.split import BadFile, Splits
 from outsize.data.statistics import BandStatistics, from_sums, num_windows
 from outsize.data.tally import BLOCK_PX, Tally, are_plain, is_small, tally_pictures, tally_scene
 from outsize.errors import DataError
+from outsize.files.trees import read_json_tree
 from outsize.job import DataSection
 from outsize.progress import Bar, Reporter
 from outsize.raster.picture import Picture, has_picture_name
@@ -179,7 +180,7 @@ def save(path: Path, data: DataSection, splits: Splits, checked: Checked) -> Non
 def _load(path: Path, key: str, splits: Splits) -> Checked | None:
     """Return what data.json says, unless files, classes or split are others by now."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = read_json_tree(path)
         if tree["key"] != key or tree["statistics"] is None:
             return None
         known = {bad.path for bad in splits.set_aside}
@@ -192,7 +193,14 @@ def _load(path: Path, key: str, splits: Splits) -> Checked | None:
             tuple(Problem(**each) for each in tree["problems"]),
             ObjectCounts(**tree["objects"]) if "objects" in tree else None,
         )
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or of another make: counted anew
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ):  # not there, or of another make: counted anew
         return None
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from outsize.data.objects import Object, crop, keep_inside, shrink_objects
 from outsize.errors import RunError, explain
 from outsize.raster import disk
 from outsize.tiles.window import Window
+
+# what numpy raises for a file that is not as it wrote it
+_BROKEN = (OSError, ValueError, KeyError, EOFError, BadZipFile, NotImplementedError)
 
 UNKNOWN = -1  # class of a place that is neither learnt nor scored: a crowd, or a box without outline
 
@@ -98,7 +102,7 @@ def load_objects(path: Path) -> HeldObjects:
     try:
         with np.load(path, allow_pickle=False) as held:
             return HeldObjects(*(held[name] for name in HeldObjects.__dataclass_fields__))
-    except (OSError, ValueError, KeyError) as error:
+    except _BROKEN as error:
         remedy = "run `outsize check` again, which makes it anew"
         raise RunError(explain(f"{path} cannot be read", error, "objects of a scene", remedy)) from error
 
@@ -110,7 +114,7 @@ def are_made_of(path: Path, key: str) -> bool:
     try:
         with np.load(path, allow_pickle=False) as held:
             return bool(str(held["key"]) == key)
-    except (OSError, ValueError, KeyError):  # half written by another program, or of another make
+    except _BROKEN:  # half written by another program, or of another make
         return False
 
 

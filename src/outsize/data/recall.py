@@ -9,8 +9,8 @@ from outsize.data.scenes import LabelledScene, open_image
 from outsize.errors import RunError, explain
 from outsize.job import DataSection
 from outsize.raster.read import describe
-from outsize.raster.scene import shrunk
-from outsize.runs import read_json
+from outsize.raster.scene import SceneInfo, shrunk
+from outsize.runs import as_written, read_json
 from outsize.tiles.window import Window
 
 SPLITS = ("train", "val", "test")
@@ -18,29 +18,43 @@ SPLITS = ("train", "val", "test")
 
 def recall_images(path: Path, split: str) -> list[Path]:
     """Return the images of a split, each once."""
-    return list(dict.fromkeys(Path(entry["image"]) for entry in _entries(path, split)))
+    entries = _entries(path, split)
+    with as_written(path, "train"):
+        return list(dict.fromkeys(Path(entry["image"]) for entry in entries))
 
 
 def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledScene, ...]:
     """Describe the images of a split with their labels and areas."""
-    return tuple(
-        LabelledScene(
-            open_image(Path(entry["image"]), data),
-            shrunk(
-                describe(entry["labels"], allow_references=data.allow_references), data.shrink, nearest=True
-            ),
-            tuple(Window(*area) for area in entry["areas"]),
-            Path(entry["objects"]) if "objects" in entry else None,
-        )
-        for entry in _entries(path, split)
-    )
+    entries = _entries(path, split)
+    with as_written(path, "train"):
+        images = [(Path(entry["image"]), str(entry["labels"])) for entry in entries]
+        objects = [Path(entry["objects"]) if "objects" in entry else None for entry in entries]
+    scenes = []
+    for (image, labels), entry, held in zip(images, entries, objects, strict=True):
+        info = open_image(image, data)
+        marked = describe(labels, allow_references=data.allow_references)
+        with as_written(path, "train"):
+            areas = tuple(_inside(Window(*area), info) for area in entry["areas"])
+        scenes.append(LabelledScene(info, shrunk(marked, data.shrink, nearest=True), areas, held))
+    return tuple(scenes)
+
+
+def _inside(area: Window, info: SceneInfo) -> Window:
+    sides = (area.row, area.col, area.height, area.width)
+    if any(type(side) is not int or side < 0 for side in sides) or area.intersect(info.window) != area:
+        raise ValueError(f"an area {sides} outside of {info.path.name}")
+    return area
 
 
 def _entries(path: Path, split: str) -> list[dict[str, Any]]:
     if split not in SPLITS:
         need, remedy = f"one of {', '.join(SPLITS)}", "choose with --split"
         raise RunError(explain(f"no such split in {path}", repr(split), need, remedy))
-    entries: list[dict[str, Any]] = read_json(path, "train")[split]
+    held = read_json(path, "train")
+    with as_written(path, "train"):
+        entries: list[dict[str, Any]] = held[split]
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            raise TypeError(f"{split} is no list of scenes")
     if not entries:
         need, remedy = "at least one scene", "choose another --split, or share some out in data.split"
         raise RunError(explain(f"nothing in split {split} of {path}", "no scene", need, remedy))

@@ -13,6 +13,7 @@ from outsize.data.coco_masks import unpack_counts
 from outsize.data.objects import Object, make_object, pack_runs, runs
 from outsize.errors import RunError, explain
 from outsize.files.ownership import MADE_BY
+from outsize.files.trees import read_json_tree
 from outsize.raster.scene import SceneInfo
 from outsize.runs import write_text
 from outsize.tiles.window import Window
@@ -32,7 +33,7 @@ def write_results(path: Path, objects: Sequence[Object], info: SceneInfo, class_
 def read_results(path: Path) -> tuple[Object, ...]:
     """Read the objects that `write_results` wrote."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = read_json_tree(path)
         return tuple(_object(each) for each in tree["annotations"])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         found = getattr(error, "strerror", None) or f"{type(error).__name__} {error}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outsize.files.locks import holding
-from outsize.runs import output_errors, read_json, write_json
+from outsize.runs import as_written, output_errors, read_json, write_json
 
 LEDGER = "predict.json"
 Ledger = Mapping[str, Mapping[str, Any]]  # by the resolved path of the scene
@@ -20,7 +20,13 @@ def read_ledger(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / LEDGER
     if not path.is_file():
         return {}
-    return {_key(Path(entry["scene"])): entry for entry in read_json(path, "predict")["scenes"]}
+    held = read_json(path, "predict")
+    with as_written(path, "predict"):
+        found = {_key(Path(entry["scene"])): entry for entry in held["scenes"]}
+        for entry in found.values():
+            if not all(isinstance(entry.get(name), str) for name in ("scene", "map")):
+                raise TypeError("an entry without its map")
+    return found
 
 
 def add_to_ledger(folder: Path, entry: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

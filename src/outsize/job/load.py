@@ -15,14 +15,14 @@ from outsize.job.mistakes import mistake
 from outsize.job.whole import Job, LimitsSection
 from outsize.known.tables import for_task
 
-_MOST_BYTES = 2**24  # a job of 100,000 images, each by its name
+MOST_JOB_BYTES = 2**24  # a job of 100,000 images, each by its name
 _Checked = TypeVar("_Checked", bound=BaseModel)
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read and check a job file; `overrides` are texts such as "train.lr=0.01"."""
     try:
-        text = read_plain_text(path, _MOST_BYTES)
+        text = read_plain_text(path, MOST_JOB_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         what = getattr(error, "strerror", None) or "not UTF-8 text"
         raise JobError(

@@ -196,10 +196,14 @@ def _ratio(one: tuple[float, float], other: tuple[float, float]) -> float:
 def _ratio_across(labels: SceneInfo, scene: SceneInfo) -> float:
     """Compare the size of pixels across coordinate systems, in the middle of the scene."""
     from pyproj import CRS, Transformer
+    from pyproj.exceptions import ProjError
 
-    there = Transformer.from_crs(
-        CRS.from_wkt(scene.georef.crs_wkt or ""), CRS.from_wkt(labels.georef.crs_wkt or ""), always_xy=True
-    )
+    crs = (scene.georef.crs_wkt or "", labels.georef.crs_wkt or "")
+    try:
+        there = Transformer.from_crs(*map(CRS.from_wkt, crs), always_xy=True)
+    except ProjError as error:
+        found = f"coordinate systems that cannot be brought together ({one_line(error)[:120]})"
+        raise misses(labels.path, scene.path, found) from error
     rows = scene.height / 2 + np.array([0.0, 1.0, 0.0])
     cols = scene.width / 2 + np.array([0.0, 0.0, 1.0])
     x, y = scene.georef.ground(rows, cols)  # type: ignore[arg-type]

@@ -110,6 +110,7 @@ def _opening(path: Path, allow_references: bool) -> _Opening:
     if path.suffix.lower() == ".vrt" or safety.begins_as_xml(path):
         return _Opening(path, remade_vrt(path, check_image), ("VRT",))
     check_beside(path)
+    safety.refuse_cut_tiff(path)
     return _Opening(path, source, safety.OWN_DRIVERS)
 
 

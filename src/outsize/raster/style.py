@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -10,6 +11,7 @@ from outsize.files.ownership import MADE_BY
 from outsize.job import ClassSpec
 from outsize.runs import write_text
 
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what no XML may hold
 _HEAD = f"""\
 <!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>
 <!-- {MADE_BY} -->
@@ -35,7 +37,7 @@ def write_style(path: Path, classes: Sequence[ClassSpec]) -> None:
     """Write a paletted renderer; QGIS applies a .qml of the map's name on its own."""
     entries = [
         f'        <paletteEntry value="{each.value}" color="{_hex(each.colour)}" alpha="255"'
-        f" label={quoteattr(each.name)}/>\n"
+        f" label={quoteattr(_NO_XML.sub(' ', each.name))}/>\n"
         for each in classes
     ]
     write_text(path, _HEAD + "".join(entries) + _TAIL)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from outsize.runs import RunFolder, open_run, read_json
+from outsize.files.plain import read_plain_text
+from outsize.files.trees import toml_tree
+from outsize.job import load_job
+from outsize.job.load import MOST_JOB_BYTES
+from outsize.runs import RunFolder, as_written, open_run, read_json, read_json_lines
 
 Tree = dict[str, Any]
 
@@ -51,18 +53,22 @@ class Story:
 def gather(path: Path) -> Story:
     """Read a run; only its job must be there."""
     run = open_run(path)
-    job_text = run.job.read_text(encoding="utf-8")
-    lines = _lines(run.metrics)
+    load_job(run.job)  # what is no job is told here
+    job_text = read_plain_text(run.job, MOST_JOB_BYTES)
+    lines = read_json_lines(run.metrics, "train") if run.metrics.exists() else []
+    with as_written(run.metrics, "train"):
+        kinds = [line["kind"] for line in lines]
+        shares: Tree = next((line["class_shares"] for line in lines if line["kind"] == "classes"), {})
     return Story(
         run=run,
         name=path.resolve().name,
         job_text=job_text,
-        job=tomllib.loads(job_text),
+        job=toml_tree(job_text),
         facts=_read(run.facts, "plan"),
         plans=_read(run.plan, "plan"),
-        steps=tuple(line for line in lines if line["kind"] == "step"),
-        epochs=tuple(line for line in lines if line["kind"] == "epoch"),
-        labelled=next((line["class_shares"] for line in lines if line["kind"] == "classes"), {}),
+        steps=tuple(line for line, kind in zip(lines, kinds, strict=True) if kind == "step"),
+        epochs=tuple(line for line, kind in zip(lines, kinds, strict=True) if kind == "epoch"),
+        labelled=shares,
         card=_read(run.best.with_suffix(".json"), "train"),
         scores=_read(run.scores, "evaluate"),
         predicted=_read(run.predictions / "predict.json", "predict"),
@@ -75,13 +81,4 @@ def gather(path: Path) -> Story:
 
 
 def _read(path: Path, made_by: str) -> Tree:
-    found: Tree = read_json(path, made_by) if path.exists() else {}
-    return found
-
-
-def _lines(path: Path) -> list[Tree]:
-    if not path.exists():
-        return []
-    # a line without its end was being written when the run was killed
-    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1] == "\n"]
-    return [json.loads(line) for line in whole]
+    return read_json(path, made_by) if path.exists() else {}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from outsize.files.ownership import MADE_BY
 from outsize.report import benches, moves, objects, origins, places, results, training
 from outsize.report.gather import Story, gather
 from outsize.report.markup import Markup, tag
+from outsize.runs import as_written
+
+Shown = TypeVar("Shown")
 
 _LOOK = """
 :root{--ink:#1d2730;--soft:#5b6772;--line:#dfe4e8;--pale:#f5f7f9;--accent:#0b6e8f}
@@ -100,7 +104,7 @@ def make_page(runs: Sequence[Path], *, version: str, when: str) -> str:
     bodies = [_show_run(story, number, several) for number, story in enumerate(stories)]
     main = tag(
         "main",
-        results.show_comparison(stories) if several else None,
+        _from(stories[0].run.path, "evaluate", results.show_comparison, stories) if several else None,
         bodies,
         tag("footer", "Everything on this page comes from the files of the run folder; it needs no network."),
     )
@@ -117,8 +121,14 @@ def _told_apart(stories: Sequence[Story]) -> list[Story]:
     ]
 
 
+def _from(path: Path, made_by: str, show: Callable[..., Shown], *args: Any) -> Shown:
+    """Return a section that is drawn from this file."""
+    with as_written(path, made_by):
+        return show(*args)
+
+
 def _show_run(story: Story, number: int, several: bool) -> Markup:
-    model = story.job["model"]
+    run, model = story.run, story.job["model"]
     options = ", ".join(f"{name} {value}" for name, value in model.items() if name != "name")
     about = f"{model['name']}{f' ({options})' if options else ''}, task {story.job['task']}"
     shown = _show_objects(story) if story.job["task"] == "instances" else _show_maps(story)
@@ -127,13 +137,13 @@ def _show_run(story: Story, number: int, several: bool) -> Markup:
         tag("h2", story.name) if several else None,
         tag("p", f"{about}. Run {story.run.path}, finished {story.finished}.", class_="note"),
         shown,
-        training.show_training(story),
-        objects.show_usage(story),
-        origins.show_times(story),
-        moves.show_moves(story),
-        origins.show_plan(story),
-        benches.show_memory(story),
-        origins.show_machine(story),
+        _from(run.metrics, "train", training.show_training, story),
+        _from(run.path / "usage.json", "train", objects.show_usage, story),
+        _from(run.path, "train", origins.show_times, story),
+        _from(run.metrics, "train", moves.show_moves, story),
+        _from(run.plan, "plan", origins.show_plan, story),
+        _from(run.bench, "bench memory", benches.show_memory, story),
+        _from(run.facts, "plan", origins.show_machine, story),
         origins.show_job(story),
         id=f"run-{number}",
     )
@@ -141,19 +151,21 @@ def _show_run(story: Story, number: int, several: bool) -> Markup:
 
 def _show_maps(story: Story) -> list[Markup | None]:
     """Return what there is to say of classes of pixels."""
+    run, splits = story.run, story.scores.items()
     return [
-        results.show_summary(story),
-        *(results.show_scores(story, split, scores) for split, scores in story.scores.items()),
-        *(places.show_places(story, split, scores) for split, scores in story.scores.items()),
-        results.show_agreement(story),
-        results.show_mix(story),
+        _from(run.scores, "evaluate", results.show_summary, story),
+        *(_from(run.scores, "evaluate", results.show_scores, story, *each) for each in splits),
+        *(_from(run.scores, "evaluate", places.show_places, story, *each) for each in splits),
+        _from(run.comparison, "evaluate", results.show_agreement, story),
+        _from(run.path, "train", results.show_mix, story),
     ]
 
 
 def _show_objects(story: Story) -> list[Markup | None]:
     """Return what there is to say of objects."""
+    run = story.run
     return [
-        objects.show_summary(story),
-        *(objects.show_scores(split, scores) for split, scores in story.scores.items()),
+        _from(run.scores, "evaluate", objects.show_summary, story),
+        *(_from(run.scores, "evaluate", objects.show_scores, *each) for each in story.scores.items()),
         objects.show_picture(story),
     ]

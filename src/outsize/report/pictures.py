@@ -7,6 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outsize.errors import RunError, explain
 from outsize.report.markup import Markup, tag
 from outsize.report.wrong import Colour
 
@@ -26,21 +27,32 @@ def embed_strip(path: Path, about: str, wrong: Colour) -> Markup | None:
 
     What is wrong gets the colour `wrong`, whatever it was drawn in.
     """
-    from PIL import Image
-
     if not path.is_file():
         return None
+    strip = _read(path)
+    top, height = map(int, str(strip.info.get(PANELS_AT, f"0 {strip.height}")).split())
+    top, height = min(max(0, top), strip.height), min(max(1, height), strip.height)
+    width = max(1, (strip.width - _GAP_PX * (len(PANELS) - 1)) // len(PANELS))
     figures = []
-    with Image.open(path) as strip:
-        top, height = map(int, str(strip.info.get(PANELS_AT, f"0 {strip.height}")).split())
-        width = (strip.width - _GAP_PX * (len(PANELS) - 1)) // len(PANELS)
-        for number, name in enumerate(PANELS):
-            left = number * (width + _GAP_PX)
-            panel = strip.crop((left, top, left + width, top + height)).convert("RGB")
-            panel = repaint(panel, wrong) if name == "error" else panel
-            picture = tag("img", src=_address(panel), alt=f"{name} of {about}", width=width, height=height)
-            figures.append(tag("figure", picture, tag("figcaption", name)))
+    for number, name in enumerate(PANELS):
+        left = number * (width + _GAP_PX)
+        panel = strip.crop((left, top, left + width, top + height)).convert("RGB")
+        panel = repaint(panel, wrong) if name == "error" else panel
+        picture = tag("img", src=_address(panel), alt=f"{name} of {about}", width=width, height=height)
+        figures.append(tag("figure", picture, tag("figcaption", name)))
     return tag("div", figures, class_="panels")
+
+
+def _read(path: Path) -> Image:
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=("PNG",)) as strip:
+            strip.load()
+            return strip
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        remedy = "run `outsize evaluate` again"
+        raise RunError(explain(f"{path} cannot be read", error, "a strip of pictures", remedy)) from error
 
 
 def repaint(panel: Image, wrong: Colour) -> Image:

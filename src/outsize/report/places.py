@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from outsize.report.gather import Story
@@ -25,7 +26,7 @@ def show_places(story: Story, split: str, scores: Tree) -> Markup | None:
         for place in (each for each in places if each["rank"] == rank):
             where = f"{place['scene']}, rows {place['row']}–{place['row'] + place['height']}, "
             where += f"columns {place['col']}–{place['col'] + place['width']}"
-            strip = embed_strip(story.run.path / place["picture"], where, wrong)
+            strip = embed_strip(_in_run(story.run.path, place["picture"]), where, wrong)
             if strip is None:
                 continue
             shown.append(
@@ -42,6 +43,14 @@ def show_places(story: Story, split: str, scores: Tree) -> Markup | None:
     ]
     note = _order(all("wrong" in each for each in places))
     return section(f"Places: {split}", tag("ul", entries, class_="legend"), parts, note=note)
+
+
+def _in_run(run: Path, name: str) -> Path:
+    """Return a picture of the run; of another folder none is shown, whatever the scores say."""
+    path = (run / name).resolve()
+    if not path.is_relative_to(run.resolve()):
+        raise ValueError(f"a picture at {path}")
+    return path
 
 
 def _figures(place: Tree) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from outsize.runs import as_written, read_json_lines
 from outsize.units import format_seconds
 
 Record = dict[str, Any]
@@ -65,9 +65,10 @@ def split_of_run(metrics: Path) -> Split | None:
     """Sum up the steps in a file of metrics."""
     if not metrics.is_file():
         return None
-    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    steps, epochs = ([each for each in records if each["kind"] == kind] for kind in ("step", "epoch"))
-    return split_steps(steps, epochs)
+    records = read_json_lines(metrics, "train")
+    with as_written(metrics, "train"):
+        steps, epochs = ([each for each in records if each["kind"] == kind] for kind in ("step", "epoch"))
+        return split_steps(steps, epochs)
 
 
 def _stalled_s(epoch: Record) -> float:

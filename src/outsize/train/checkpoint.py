@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, RunError, explain
+from outsize.files.trees import json_tree
 from outsize.job import ClassSpec
 from outsize.job.mistakes import in_short
 from outsize.models import build_model, input_maps
-from outsize.runs import output_errors, write_beside, write_json
+from outsize.runs import as_written, output_errors, write_beside, write_json
 from outsize.train.soundness import bad_weight
 
 CARD_VERSION = 1
@@ -75,8 +76,14 @@ def load_checkpoint(path: Path) -> tuple[nn.Module, Card]:
         remedy = "name a checkpoint that `outsize train` wrote"
         raise ModelError(explain(f"{path} has no card", "weights alone", "a card in its header", remedy))
     try:
-        card = _card_from(json.loads(header["card"]), path)
-    except (ValueError, KeyError, TypeError) as error:  # pydantic's and JSON's errors are ValueErrors
+        card = _card_from(json_tree(header["card"]), path)
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ) as error:  # pydantic's are ValueErrors
         need, remedy = "the card that `outsize train` writes", "take another checkpoint or train again"
         found = in_short(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
         raise ModelError(explain(f"card of {path} cannot be read", found, need, remedy)) from error
@@ -147,7 +154,11 @@ def load_state(path: Path, model: nn.Module) -> tuple[dict[str, Tensor], dict[st
     if "position" not in header:
         remedy = "train with --overwrite"
         raise RunError(explain(f"{path} is no training state", "no position", "a position", remedy))
-    return _under("optimizer.", tensors), json.loads(header["position"])
+    with as_written(path, "train"):
+        position = json_tree(header["position"])
+        if not isinstance(position, dict):
+            raise TypeError(f"a JSON {type(position).__name__} for the position")
+    return _under("optimizer.", tensors), position
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -176,10 +187,12 @@ def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:  # as its header is odd
         remedy = "take another checkpoint or train again"
         raise ModelError(
-            explain(f"{path} cannot be read", error, "a whole safetensors file", remedy)
+            explain(
+                f"{path} cannot be read", " ".join(str(error).split()), "a whole safetensors file", remedy
+            )
         ) from error
 
 
@@ -223,14 +236,25 @@ def _card_from(tree: dict[str, Any], path: Path) -> Card:
             )
         )
     classes = tuple(ClassSpec.model_validate(each) for each in tree["classes"])
-    statistics = BandStatistics(tuple(tree["statistics"]["mean"]), tuple(tree["statistics"]["std"]))
-    resolution = None if tree["resolution"] is None else tuple(tree["resolution"])
+    if len({each.name for each in classes}) != len(classes) or not classes:
+        raise ValueError("classes that are none, or not told apart by their names")
+    numbers = TypeAdapter(tuple[FiniteFloat, ...])
+    mean, std = (numbers.validate_python(tree["statistics"][name], strict=False) for name in ("mean", "std"))
+    resolution = None if tree["resolution"] is None else numbers.validate_python(tree["resolution"])
+    texts = TypeAdapter(tuple[str, ...])
+    tree |= {name: texts.validate_python(tree.get(name, ())) for name in ("bands", "maps")}
+    if not len(mean) == len(std) == len(tree["bands"]) or min(std, default=0) <= 0:
+        raise ValueError(f"{len(tree['bands'])} bands with {len(mean)} means and deviations {std}")
+    if resolution is not None and (len(resolution) != 2 or min(resolution) <= 0):
+        raise ValueError(f"pixels of {resolution}")
+    for name, kind in (("task", str), ("model", str), ("dtype", str), ("options", dict), ("trained", dict)):
+        if not isinstance(tree[name], kind):
+            raise TypeError(f"{name} is {str(tree[name])[:60]}")
+    statistics = BandStatistics(mean, std)
     known = {
         "classes": classes,
         "statistics": statistics,
         "resolution": resolution,
-        "bands": tuple(tree["bands"]),
-        "maps": tuple(tree.get("maps", ())),
     }
     return Card(**{**tree, **known})
 

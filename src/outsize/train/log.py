@@ -11,7 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from outsize.runs import output_errors, write_text
+from outsize.files.plain import read_plain
+from outsize.files.trees import MOST_JSON_BYTES, json_tree
+from outsize.runs import as_written, output_errors, write_text
 
 LOG_STEPS = 10  # reading a loss makes a GPU wait, so not every step
 
@@ -43,15 +45,20 @@ class TrainingLog:
         if not self._path.exists():
             return
         kept: dict[tuple[str, int], str] = {}  # of several lines of one epoch the last
-        for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines()):
+        with output_errors(self._path):
+            text = read_plain(self._path, MOST_JSON_BYTES).decode("utf-8", "replace")
+        for number, line in enumerate(text.splitlines()):
             try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
+                record = json_tree(line)
+            except ValueError:
                 break  # the line that was being written when the run was killed
-            # an epoch that was scored and not saved is scored once more, from a state of its last step
-            is_epoch = record["kind"] == "epoch"
-            if record["step"] <= step and not (is_epoch and record["epoch"] > epoch):
-                kept["epoch" if is_epoch else "line", record["epoch"] if is_epoch else number] = line + "\n"
+            with as_written(self._path, "train"):
+                # an epoch that was scored and not saved is scored once more, from a state of its last step
+                is_epoch = record["kind"] == "epoch"
+                if record["step"] <= step and not (is_epoch and record["epoch"] > epoch):
+                    kept["epoch" if is_epoch else "line", record["epoch"] if is_epoch else number] = (
+                        line + "\n"
+                    )
         write_text(self._path, "".join(kept.values()))
 
 
