@@ -9,6 +9,7 @@ import pytest
 import rasterio
 
 from outsize.errors import DataError, UnsafeFileError
+from outsize.raster.picture import Picture, is_picture
 from outsize.raster.read import SceneReader, describe
 from outsize.tiles.window import Window
 
@@ -352,3 +353,12 @@ def test_a_directory_behind_the_end_is_told(folder, start):
     path.write_bytes(start + path.read_bytes()[len(start) :])
     with pytest.raises(DataError, match="is truncated"):
         describe(path)
+
+
+def test_a_pipe_named_as_a_picture_does_not_hang(tmp_path):
+    path = tmp_path / "a.png"
+    os.mkfifo(path)
+    with pytest.raises(UnsafeFileError, match="a pipe"):
+        Picture(path)
+    with pytest.raises(UnsafeFileError, match="a pipe"):
+        is_picture(path)

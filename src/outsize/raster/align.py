@@ -200,7 +200,7 @@ def _ratio_across(labels: SceneInfo, scene: SceneInfo) -> float:
 
     crs = (scene.georef.crs_wkt or "", labels.georef.crs_wkt or "")
     try:
-        there = Transformer.from_crs(*map(CRS.from_wkt, crs), always_xy=True)
+        there = Transformer.from_crs(CRS.from_wkt(crs[0]), CRS.from_wkt(crs[1]), always_xy=True)
     except ProjError as error:
         found = f"coordinate systems that cannot be brought together ({one_line(error)[:120]})"
         raise misses(labels.path, scene.path, found) from error

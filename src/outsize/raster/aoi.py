@@ -85,9 +85,6 @@ def open_aoi(path: Path, info: SceneInfo) -> AreaOfInterest | None:
     except ProjError as error:
         need, remedy = "a known coordinate system", "reproject it (ogr2ogr -t_srs)"
         raise DataError(explain(f"area {path} cannot be laid", one_line(error), need, remedy)) from error
-    left, bottom, right, top = shapely.total_bounds(shapes)
-    extent = max(right - left, top - bottom)
-    fine = shapely.segmentize(shapes, extent / _PARTS) if extent else shapes
     inverse = _inverse(info.georef)
 
     def to_pixels(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -95,16 +92,19 @@ def open_aoi(path: Path, info: SceneInfo) -> AreaOfInterest | None:
         return np.column_stack(inverse(np.asarray(x), np.asarray(y)))
 
     try:
+        left, bottom, right, top = shapely.total_bounds(shapes)
+        extent = max(right - left, top - bottom)
+        fine = shapely.segmentize(shapes, extent / _PARTS) if extent else shapes
         laid = shapely.transform(fine, to_pixels)
-    except ProjError as error:
+        # what lies beyond the reach of the scene's projection has no place on its grid
+        area = AreaOfInterest(path, shapely.make_valid(laid[layers.are_finite(laid)]))
+        return area if area.meets(info.window) else None
+    except (ProjError, shapely.errors.ShapelyError) as error:
         raise DataError(
             explain(
                 f"area {path} cannot be reprojected", one_line(error), "a known projection", "reproject it"
             )
         ) from error
-    # what lies beyond the reach of the scene's projection has no place on its grid
-    area = AreaOfInterest(path, shapely.make_valid(laid[layers.are_finite(laid)]))
-    return area if area.meets(info.window) else None
 
 
 def _read(path: Path) -> tuple[NDArray[Any], str]:

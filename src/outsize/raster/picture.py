@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import DataError, UnsafeFileError, explain
+from outsize.raster.safety import is_there
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +33,7 @@ def has_picture_name(path: Path) -> bool:
 
 def is_picture(path: Path) -> bool:
     """Say whether a file is a PNG or JPEG picture, by its first bytes and not by its name."""
+    is_there(path)  # to open a pipe would wait for ever
     with path.open("rb", buffering=0) as file:
         return file.read(8).startswith((_PNG, _JPEG))
 
@@ -156,6 +158,7 @@ def _open(path: Path) -> Image:
     from PIL import Image, UnidentifiedImageError
 
     _keep_memory()
+    is_there(path)
     try:
         return Image.open(path, formats=("PNG", "JPEG"))
     except Image.DecompressionBombError as error:
