@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outsize.commands.recalling import recall_halo
 from outsize.errors import JobError, explain
 from outsize.job import Job
 from outsize.job.models import refuse_unknown_model, refuse_unknown_options
@@ -54,7 +55,7 @@ def lay(job: Job, reporter: Reporter, *, starting: bool = False, counting: bool 
     splits = None if _wants_halo(job) else _shared_out(job, survey, 0, reporter, counting=counting)
     model, init = _build(job, survey.bands, source, reporter, starting=starting)
     _refuse_phases(job, model)
-    halo = _halo_of(job, model, len(survey.bands))
+    halo = _halo_of(job, model, survey.bands)
     splits = splits or _shared_out(job, survey, halo.largest_px, reporter, counting=counting)
     images = [scene.image for scene in survey.scenes.values()]
     return Ground(
@@ -142,10 +143,10 @@ def _refuse_phases(job: Job, model: nn.Module) -> None:
             raise JobError(explain("train.phases.log_offset changes", f"{offset:g}", need, remedy))
 
 
-def _halo_of(job: Job, model: nn.Module, num_bands: int) -> Halo:
+def _halo_of(job: Job, model: nn.Module, bands: Sequence[str]) -> Halo:
     from outsize.tasks import TASKS
 
-    return TASKS[job.task].halo(model, num_bands)
+    return recall_halo(job, bands, model, TASKS[job.task].halo)
 
 
 def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:

@@ -13,6 +13,7 @@ from outsize.commands.check import say_set_aside
 from outsize.commands.groundwork import Ground, lay
 from outsize.commands.origin import origin
 from outsize.commands.planning import Situation, facts_on, make_plans, situation_here, taught
+from outsize.commands.recalling import Kept, keep, recall
 from outsize.commands.recording import paged_as_tried, recorded_where_faster
 from outsize.errors import PlanError
 from outsize.job import Job
@@ -89,9 +90,31 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Ground | No
     from outsize.tasks import limits_for
 
     ground = ground or lay(job, reporter)
-    model, num_bands, largest_px = ground.model, len(ground.bands), ground.largest_px
-    refuse_limits(where.machine, limits_for(job.task, job.limits), ground.halo, largest_px)
+    limits = limits_for(job.task, job.limits)
+    refuse_limits(where.machine, limits, ground.halo, ground.largest_px)
     where = replace(where, most_objects=ground.most_objects)
+    kept = recall(job, ground, where)
+    if kept is None:
+        kept = _plan_now(job, ground, where, reporter)
+        keep(job, ground, kept)
+    else:
+        reporter.say("recalled", "planned before, by this code for this job and machine: taken up")
+    return Planned(
+        where=kept.where,
+        splits=ground.splits,
+        bands=ground.bands,
+        model=ground.model,
+        train_plan=kept.train,
+        predict_plan=kept.predict,
+        resident_bytes=kept.resident_bytes,
+        facts=kept.facts,
+        init=ground.init,
+    )
+
+
+def _plan_now(job: Job, ground: Ground, where: Situation, reporter: Reporter) -> Kept:
+    """Run what tells how long steps take, and decide."""
+    model, num_bands, largest_px = ground.model, len(ground.bands), ground.largest_px
     effort = _effort(job, ground.splits)
     where = taught(job, model, num_bands, where, reporter, effort)
     facts = facts_on(model, num_bands, where, job.task, halo=ground.halo)
@@ -109,17 +132,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Ground | No
             if isinstance(tried, Rejected):
                 raise
     train_plan = recorded_where_faster(job, model, num_bands, tried, plans.predict, where, reporter, effort)
-    return Planned(
-        where=where,
-        splits=ground.splits,
-        bands=ground.bands,
-        model=model,
-        train_plan=train_plan,
-        predict_plan=plans.predict,
-        resident_bytes=plans.resident_bytes,
-        facts=plans.facts,
-        init=ground.init,
-    )
+    return Kept(where, plans.facts, train_plan, plans.predict, plans.resident_bytes)
 
 
 def _effort(job: Job, splits: Splits) -> Effort:

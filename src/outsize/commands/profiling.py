@@ -155,6 +155,14 @@ def _look(
     return Sample(batch, side_px, StepCost(facts).peak_bytes(), where.clock.step_s(facts.ops))
 
 
+def remembered_lesson(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Learnt | None:
+    """Return what is remembered of a real step of a job; None where nothing is."""
+    from outsize.measure.profiled import recall_lesson
+
+    assert where.device is not None
+    return recall_lesson(_names(job, model, num_bands, where), where.device)
+
+
 def learn_from_shortage(job: Job, model: nn.Module, num_bands: int, where: Situation, more: float) -> None:
     """Let the next plan of this job leave more room: a step wanted so many times what was predicted of it."""
     from outsize.measure.profiled import LEAST_USABLE, relearn

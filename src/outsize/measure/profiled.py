@@ -214,6 +214,12 @@ def recall_or_learn(
     return recall_or_make(cache_folder(), name, device, read=read, make=learn_now, tell=tell)
 
 
+def recall_lesson(names: Sequence[str], device: torch.device) -> Learnt | None:
+    """Return what is remembered of a step with these names; None where nothing is."""
+    folder = cache_folder()
+    return None if folder is None else _recall(folder / _file_name(names, device))
+
+
 def relearn(names: Sequence[str], device: torch.device, *, at_most: float) -> None:
     """Remember of a step of which something is remembered that no more than this share is usable."""
     folder, name = cache_folder(), _file_name(names, device)

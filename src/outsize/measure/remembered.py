@@ -74,6 +74,12 @@ def remember(folder: Path, name: str, finding: object) -> None:
     _write(folder / name, asdict(finding))  # type: ignore[call-overload]
 
 
+def remember_tree(folder: Path, name: str, tree: dict[str, Any]) -> None:
+    """Write what is a tree already, where the folder is ours."""
+    if _is_ours(folder, lambda _: None):
+        _write(folder / name, tree)
+
+
 def key_of(names: Iterable[str]) -> str:
     """Return a short name for all these together, for the name of a file."""
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]

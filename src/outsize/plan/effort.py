@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from outsize.plan.machines import CONTEXT_BYTES
+from outsize.plan.plan import Plan
 from outsize.plan.times import Learnt
 from outsize.units import Size, format_bytes, format_count, format_seconds, format_size, sides_of, size_of
 
@@ -27,6 +28,7 @@ _NUM_SEEN = 6  # from an empty cache, and under a profiler, where one takes as l
 TRIAL_STEPS = 3 * 13  # recorded, plain and nudged ones
 PATIENCE_S = 180.0  # for a trial without which nothing fits
 _LEAST_SIDE_PX = 64
+_NO_TIME, _LATER = "for want of time", "the next start tries it"
 
 
 class Budget:
@@ -120,11 +122,16 @@ def why_profiled_so(
     fits = peak_bytes is not None and peak_bytes <= limit_bytes
     asked = f"{batch} x {format_size(side_px)}"
     needs = "" if peak_bytes is None else f", which needs {format_bytes(peak_bytes)} as it is"
-    reason = "for want of time" if fits else f"within the limit of {format_bytes(limit_bytes)}"
+    reason = _NO_TIME if fits else f"within the limit of {format_bytes(limit_bytes)}"
     if learnt is None:
         return f"no real step was run {reason} ({asked}{needs}): times are those of the machine's rates"
     seen = f"{learnt.batch} x {format_size(learnt.side_px)}"
     return f"times are drawn from a real step of {seen} {reason}, not of {asked}{needs}"
+
+
+def is_put_off(plan: Plan, note: str) -> bool:
+    """Whether time was too short for something that the next start will try: its plan may be another one."""
+    return note.find(_NO_TIME) >= 0 or any(_LATER in each.why for each in plan.rejected)
 
 
 def trial_s(step_s: float) -> float:
@@ -142,5 +149,5 @@ def why_no_trial(effort: Effort, step_s: float | None) -> str | None:
     left_s = effort.budget.left_s
     if needed_s > left_s:
         of = f"{format_seconds(left_s)} of {format_seconds(effort.budget.seconds)} are left"
-        return f"to try it takes about {format_seconds(needed_s)}, and {of}: the next start tries it"
+        return f"to try it takes about {format_seconds(needed_s)}, and {of}: {_LATER}"
     return None

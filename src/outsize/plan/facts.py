@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outsize.tiles.halo import Halo
-from outsize.units import Size
+from outsize.units import Size, parse_size
 
 if TYPE_CHECKING:
     from outsize.plan.times import Learnt, Rates
@@ -89,3 +89,19 @@ class Facts:
         """Return the JSON form; of what was learnt without that of each operation, which are hundreds of numbers."""
         learnt = None if self.learnt is None else replace(self.learnt, workspaces={}, paces={})
         return asdict(replace(self, learnt=learnt))
+
+
+def facts_from_dict(tree: dict[str, Any]) -> Facts:
+    """Read facts back that were written whole, with all that was learnt."""
+    from outsize.plan.times import Learnt, Rates
+    from outsize.tiles.halo import halo_from_dict
+
+    rates, train, learnt = tree["rates"], tree["train"], tree["learnt"]
+    return Facts(
+        machine=Machine(**tree["machine"]),
+        window=WindowFacts(**tree["window"]),
+        halo=halo_from_dict(tree["halo"]),
+        rates=None if rates is None else Rates(**rates),
+        train=None if train is None else TrainFacts(**{**train, "side_px": parse_size(train["side_px"])}),
+        learnt=None if learnt is None else Learnt(**{**learnt, "side_px": parse_size(learnt["side_px"])}),
+    )

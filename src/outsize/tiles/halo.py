@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, lcm
+from typing import Any
 
 from outsize.errors import TraceError, explain
 from outsize.graph import ModelGraph, Op
@@ -78,6 +79,15 @@ class Halo:
     def at_most(self, limit_px: int) -> Halo:
         """Shorten every side to a limit; whether that is still exact is for the caller to say."""
         return Halo(self.rows.at_most(limit_px), self.cols.at_most(limit_px), self.stride_px, self.obstacles)
+
+
+def halo_from_dict(tree: dict[str, Any]) -> Halo:
+    """Read the JSON form back."""
+    rows, cols = Reach(**tree["rows"]), Reach(**tree["cols"])
+    numbers = [rows.before_px, rows.after_px, cols.before_px, cols.after_px, tree["stride_px"] - 1]
+    if not all(type(each) is int and each >= 0 for each in numbers):
+        raise ValueError(f"a halo of {numbers}")
+    return Halo(rows, cols, tree["stride_px"], tuple(Obstacle(**each) for each in tree["obstacles"]))
 
 
 def derive_halo(graph: ModelGraph, twin: ModelGraph | None = None) -> Halo:
