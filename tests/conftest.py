@@ -56,6 +56,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def _planned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test take up a plan that another one made by what it had put in some function's place."""
+    monkeypatch.setattr("outsize.commands.preparing.recall", lambda *_: None)
+
+
 _JOB = """
 task = "segment"
 seed = 3

@@ -85,7 +85,9 @@ def test_limits_are_looked_at_before_a_step_is_run(
     name: str, verb: str, job_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outsize.commands.preparing.taught", lambda *_: pytest.fail("a step was begun"))
-    monkeypatch.setattr("outsize.measure.bandwidth.machine_rates", lambda _: find_machine("h200").rates)
+    monkeypatch.setattr(
+        "outsize.measure.bandwidth.machine_rates", lambda *_, **__: find_machine("h200").rates
+    )
     overrides, text = MISTAKES[name]
     with pytest.raises(OutsizeError, match=text):
         VERBS[verb](job_path, overrides)

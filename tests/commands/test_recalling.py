@@ -30,6 +30,7 @@ _CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of findings for one test alone."""
+    monkeypatch.setattr(preparing, "recall", recalling.recall)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "outsize"
 

@@ -33,7 +33,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Measured]:
     """Measurements that are made, without the work."""
     made: list[Measured] = []
 
-    def stand_in(device: torch.device, *, budget_s: float) -> Measured:
+    def stand_in(device: torch.device, *, budget_s: float, room_bytes: float) -> Measured:
         made.append(_made_up(bandwidth.fingerprint(device), memory=1e10 * (len(made) + 1)))
         return made[-1]
 
@@ -255,6 +255,7 @@ def test_work_is_as_large_as_there_is_room(
     device = gpu(**settings)
     assert free_gpu_bytes(device) == room * MIB
     assert bandwidth._work_for(device).side == side
+    assert bandwidth._work_for(device, 2**30).side == min(side, 4096)  # a job's limit
 
 
 @pytest.mark.parametrize(("is_rough", "num_made"), [(False, 1), (True, 2)])
@@ -263,7 +264,7 @@ def test_what_little_work_tells_is_not_remembered(
 ) -> None:
     made: list[Measured] = []
 
-    def stand_in(device: torch.device, *, budget_s: float) -> Measured:
+    def stand_in(device: torch.device, *, budget_s: float, room_bytes: float) -> Measured:
         made.append(replace(_made_up(bandwidth.fingerprint(device)), is_rough=is_rough))
         return made[-1]
 

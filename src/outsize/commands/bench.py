@@ -64,7 +64,7 @@ def memory(
         with output_errors(target):
             run.bench.mkdir(parents=True, exist_ok=True)  # now: it would be late after minutes of measuring
         ground = lay(job, reporter)
-        where = situation_here(device, job.train.precision)
+        where = situation_here(device, job.train.precision, job.limits.gpu_memory)
         planned = plan_job(_without_limit(job, where), where, reporter, ground)
         measured = _measure(job, planned, names, limits, rounds, reporter)
     with output_errors(run.path):

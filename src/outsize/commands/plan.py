@@ -61,7 +61,7 @@ def plan(
             where = situation_named(gpu, num_gpus, job.train.precision)
         else:
             assert device is not None
-            where = situation_here(device, job.train.precision)
+            where = situation_here(device, job.train.precision, job.limits.gpu_memory)
         _say_where(job, where, reporter)
         if num_gpus > 1:
             _say_shares(job, num_gpus, beyond, reporter)

@@ -94,14 +94,16 @@ class Plans:
     resident_bytes: int
 
 
-def situation_here(device: torch.device, precision: str) -> Situation:
-    """Look at the machine at hand; its rates are measured the first time."""
+def situation_here(device: torch.device, precision: str, limit_bytes: int | None = None) -> Situation:
+    """Look at the machine at hand; its rates are measured the first time, within the limit for a GPU."""
     from outsize.infer.ready import wants_bf16
     from outsize.measure.bandwidth import machine_rates
     from outsize.measure.machine import look_at_machine
 
     bf16 = wants_bf16(precision, device)
-    return Situation(look_at_machine(device), machine_rates(device), bf16, device=device)
+    room_bytes = math.inf if limit_bytes is None else limit_bytes
+    rates = machine_rates(device, room_bytes=room_bytes)
+    return Situation(look_at_machine(device), rates, bf16, device=device)
 
 
 def situation_named(name: str, num_gpus: int, precision: str) -> Situation:

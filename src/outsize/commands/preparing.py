@@ -151,7 +151,9 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
 
     device = pick_device(device_name)
     ground = lay(job, reporter, starting=starting, counting=True)
-    planned = plan_job(job, situation_here(device, job.train.precision), reporter, ground)
+    planned = plan_job(
+        job, situation_here(device, job.train.precision, job.limits.gpu_memory), reporter, ground
+    )
     path, num_threads = RunFolder(Path(job.run)).data, job.train.workers
     checked = load_or_check(path, job.data, planned.splits, num_threads=num_threads, reporter=reporter)
     say_set_aside(checked, reporter)

@@ -88,13 +88,17 @@ class Measured:
         )
 
 
-def machine_rates(device: torch.device, *, folder: Path | None = None) -> Rates:
-    """Return the rates of a device: remembered ones, or measured now and remembered."""
-    return recall_or_measure(device, folder=folder).rates()
+def machine_rates(device: torch.device, *, folder: Path | None = None, room_bytes: float = math.inf) -> Rates:
+    """Return the rates of a device: remembered ones, or measured now and remembered; by work that has room."""
+    return recall_or_measure(device, folder=folder, room_bytes=room_bytes).rates()
 
 
 def recall_or_measure(
-    device: torch.device, *, folder: Path | None = None, budget_s: float = BUDGET_S
+    device: torch.device,
+    *,
+    folder: Path | None = None,
+    budget_s: float = BUDGET_S,
+    room_bytes: float = math.inf,
 ) -> Measured:
     """Return what was remembered of this very device, driver and torch, or measure; a broken file is made anew."""
     here = fingerprint(device)
@@ -103,18 +107,18 @@ def recall_or_measure(
         f"machine-{here}.json",
         device,
         read=lambda path: _recall(path, here),
-        make=lambda: measure(device, budget_s=budget_s),
+        make=lambda: measure(device, budget_s=budget_s, room_bytes=room_bytes),
         lasts=lambda found: not found.is_rough,
     )
 
 
-def measure(device: torch.device, *, budget_s: float = BUDGET_S) -> Measured:
+def measure(device: torch.device, *, budget_s: float = BUDGET_S, room_bytes: float = math.inf) -> Measured:
     """Time matrix products, convolutions, calls, copies in memory and copies over the link on random numbers."""
     start_s = time.perf_counter()
     cuda = device.type == "cuda"
     precisions = _precisions(device)
     sweep(device)
-    work = _work_for(device)
+    work = _work_for(device, room_bytes)
     turn_s = budget_s / (2 * len(precisions) + (4 if cuda else 2))
     matmul: dict[str, float] = {}
     conv: dict[str, float] = {}
@@ -233,11 +237,11 @@ def _host_op_s(device: torch.device, turn_s: float) -> float:
     return sorted(taken_s[2:])[(len(taken_s) - 2) // 4] / num_calls
 
 
-def _work_for(device: torch.device) -> _Work:
-    """Choose the largest work that there is room for."""
+def _work_for(device: torch.device, most_bytes: float = math.inf) -> _Work:
+    """Choose the largest work that there is room for, and that stays within what a job may take."""
     if device.type != "cuda":
         return _ON_CPU
-    room_bytes = free_gpu_bytes(device)
+    room_bytes = min(most_bytes, free_gpu_bytes(device))
     return next((each for each in _ON_GPU if room_bytes >= each.room_bytes), _ON_FULL_GPU)
 
 
