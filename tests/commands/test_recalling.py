@@ -69,7 +69,7 @@ def test_nothing_is_computed_the_second_time(
 ) -> None:
     first = plan_job(job, _here(), QUIET)
     assert len(counted) == 4
-    for name in ("outsize.measure.facts.trace", "outsize.measure.step.trace_step"):
+    for name in ("outsize.measure.facts.derive", "outsize.measure.step.trace_step"):
         monkeypatch.setattr(name, lambda *_, name=name, **__: pytest.fail(f"{name} was begun"))
     second = plan_job(job, _here(), Reporter("json"))
     assert len(counted) == 4
@@ -201,10 +201,10 @@ def test_a_plan_for_a_gpu_goes_with_what_a_real_step_taught(
 
 def test_how_far_a_model_looks_is_found_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     first = lay(job, QUIET).halo
-    monkeypatch.setattr("outsize.measure.facts.trace", lambda *_: pytest.fail("it is known"))
+    monkeypatch.setattr("outsize.measure.facts.derive", lambda *_: pytest.fail("it is known"))
     assert lay(job, QUIET).halo == first
     wide = job.model_copy(update={"model": job.model.model_copy(update={"name": "unet", "levels": 2})})
-    monkeypatch.setattr("outsize.measure.facts.trace", lambda *_: (_ for _ in ()).throw(KeyError("asked")))
+    monkeypatch.setattr("outsize.measure.facts.derive", lambda *_: (_ for _ in ()).throw(KeyError("asked")))
     with pytest.raises(KeyError, match="asked"):
         lay(wide, QUIET)
 
