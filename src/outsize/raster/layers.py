@@ -70,6 +70,7 @@ def opened(path: Path, what: str) -> Iterator[str]:
         except (
             *(pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ProjError),
             *(shapely.errors.ShapelyError, ValueError, OverflowError, OSError),
+            UnboundLocalError,  # pyogrio's own, where a coordinate system cannot be written as text
         ) as error:
             found = (
                 one_line(error).replace(f"{_DRIVERS[suffix]}{link}", path.name).replace(str(link), path.name)
