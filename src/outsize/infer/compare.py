@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready
 from outsize.infer.sides import fitted
 from outsize.infer.stream import answer
+from outsize.measure.apart import further
 from outsize.plan.plan import Tiling
 from outsize.raster.read import SceneInfo, SceneReader
 from outsize.tiles.grid import cover
@@ -66,9 +66,7 @@ def tiled_difference(
             core_rows, core_cols = tile.core.within(tile.read).slices
             core = model(window)[..., core_rows, core_cols]
             whole_core = whole[(..., *tile.core.slices)]
-            difference = float((core - whole_core).abs().max())
-            # not max(), which passes over a difference that is no number; one that is none stays
-            largest = largest if difference <= largest or math.isnan(largest) else difference
+            largest = further(largest, float((core - whole_core).abs().max()))
             inside = tile.read.row > 0 and tile.read.col > 0
             interior += inside and tile.read.row_end < height and tile.read.col_end < width
     return Difference(largest, float(whole.abs().max()), interior)

@@ -63,6 +63,11 @@ def apart(ours: Outcome, theirs: Outcome) -> Apart:
     return Apart(loss[0], gradients[0], buffers[0], most=max(loss, gradients, buffers)[1])
 
 
+def further(largest: float, difference: float) -> float:
+    """Return the larger of two differences; not max(), which passes over one that is no number: that one stays."""
+    return largest if difference <= largest or math.isnan(largest) else difference
+
+
 def _furthest(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> tuple[float, str]:
     least = _LEAST_SHARE * max((_largest(each) for each in theirs.values()), default=0.0)
     largest, name = 0.0, ""

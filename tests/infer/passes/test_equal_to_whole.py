@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,15 @@ def test_statistics_of_parts_are_those_of_the_whole() -> None:
     groups = rows.reshape(3, -1)
     assert torch.allclose(mean.flatten()[::2], groups.mean(1), rtol=1e-14)
     assert torch.allclose(scale.flatten()[::2], groups.var(1, correction=0).rsqrt(), rtol=1e-11)
+
+
+class BadColumn(nn.Module):
+    """Answers with NaN in the first column."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.arange(x.shape[-1]) == 0, x / 0 * 0, x)
+
+
+def test_a_difference_that_is_no_number_is_not_lost() -> None:
+    found, _ = compare(BadColumn().eval(), picture((16, 16)), 8)
+    assert math.isnan(found)

@@ -11,6 +11,7 @@ from outsize.errors import TraceError
 from outsize.infer.passes.keep import Keep
 from outsize.infer.passes.program import forget, program_for
 from outsize.infer.passes.run import PassRun
+from outsize.measure.apart import further
 from outsize.measure.kept import as_it_was
 from outsize.measure.tensors import own_dtype
 from outsize.tiles.halo import Obstacle
@@ -89,6 +90,5 @@ def compare(model: nn.Module, inputs: Tensor, core_px: int, *, repeats: int = 1)
             cores_px=[core_px] * laid.num_passes,
         )
         for core, logits in run.last(cores):
-            apart = float((logits - whole[(..., *core.slices)]).abs().max())
-            worst = worst if apart <= worst else apart  # a difference that is no number stays
+            worst = further(worst, float((logits - whole[(..., *core.slices)]).abs().max()))
     return worst, largest
