@@ -17,6 +17,7 @@ from outsize.errors import first_line
 from outsize.graph import kinds
 from outsize.measure.ghost import ghost_of
 from outsize.measure.kept import as_it_was
+from outsize.measure.tensors import own_dtype
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.sizes import OTHER_OPERATIONS
 
@@ -77,10 +78,9 @@ def _log(model: nn.Module, shape: tuple[int, ...]) -> list[_Done]:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with as_it_was(model), torch.no_grad():
         ghost = ghost_of(model, mode).eval()
-        own = next((each.dtype for each in ghost.parameters() if each.is_floating_point()), torch.float32)
         log = _Log(stack)
         with _named(ghost, stack), mode, log:
-            ghost(torch.zeros(shape, dtype=own))
+            ghost(torch.zeros(shape, dtype=own_dtype(model)))
     return log.done
 
 

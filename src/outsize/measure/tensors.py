@@ -27,6 +27,11 @@ def own_dtype(model: nn.Module) -> torch.dtype:
     return next((each.dtype for each in own if each.is_floating_point()), torch.float32)
 
 
+def own_device(model: nn.Module) -> torch.device:
+    """Return where a model is: where its first weight is."""
+    return next((each.device for each in model.parameters()), torch.device("cpu"))
+
+
 def stored_in(values: Any) -> list[Tensor]:
     """List the tensors that have memory in tuples, lists and dicts of anything: of a sparse one its parts."""
     return [part for each in tensors_in(values) for part in _parts_of(each)]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from outsize.errors import first_line
 from outsize.measure.kept import as_it_was, counts_of, set_forward
+from outsize.measure.tensors import own_device, own_dtype
 from outsize.tiles.halo import Halo, Obstacle
 from outsize.tiles.window import Window
 
@@ -70,10 +71,11 @@ def try_tiling(
         stack.enter_context(torch.inference_mode())
         stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False))
         failures: list[str] = []
+        own = own_device(model) if isinstance(model, nn.Module) else "cpu"
+        where = torch.device(own if device is None else device)
         for judge, dtype in _judges(model):
-            where = device if device is not None else _device_of(model)
             try:
-                return _try_all(judge, halo, num_inputs, dtype, torch.device(where))
+                return _try_all(judge, halo, num_inputs, dtype, where)
             except _CRASHES as error:  # as of a model that does not take this precision
                 failures.append(first_line(error))
         return (Obstacle("", "trial", f"it cannot be tried on a small picture ({failures[-1]})"),)
@@ -81,9 +83,7 @@ def try_tiling(
 
 def _judges(model: Run) -> Iterator[tuple[Run, torch.dtype]]:
     """Yield the model in double precision where it can be copied, then as it is."""
-    own = torch.float32
     if isinstance(model, nn.Module):
-        own = next((each.dtype for each in model.parameters() if each.is_floating_point()), own)
         copied: nn.Module | None
         try:
             copied = copy.deepcopy(model).double()
@@ -91,12 +91,7 @@ def _judges(model: Run) -> Iterator[tuple[Run, torch.dtype]]:
             copied = None
         if copied is not None:
             yield copied, torch.float64
-    yield model, own
-
-
-def _device_of(model: Run) -> torch.device:
-    weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    return weight.device if weight is not None else torch.device("cpu")
+    yield model, own_dtype(model) if isinstance(model, nn.Module) else torch.float32
 
 
 def _try_all(

@@ -20,7 +20,7 @@ import numpy as np
 
 from outsize.errors import DataError, UnsafeFileError, explain
 from outsize.files.trees import json_tree
-from outsize.raster.safety import is_there
+from outsize.raster.safety import first_bytes, is_there
 from outsize.raster.scene import one_line
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _STARTS = {
     ".shp": re.compile(rb"\0\0\x27\x0a\0"),
     ".fgb": re.compile(rb"fgb\x03fgb[\0-\x09].{3}\0", re.DOTALL),
 }
+_START_BYTES = 64
 _PARTS = (".shx", ".dbf", ".prj", ".cpg")
 _PLAIN_STEM = re.compile(r"[\w][\w .-]*")
 
@@ -122,7 +123,7 @@ def _refuse_no_vector(path: Path, what: str) -> str:
         found = f"a file named {suffix or 'without an ending'}"
     elif path.stat().st_size == 0:
         found = "an empty file"
-    elif suffix in _STARTS and not _STARTS[suffix].match(_first_bytes(path)):
+    elif suffix in _STARTS and not _STARTS[suffix].match(first_bytes(path, _START_BYTES)):
         found = "other bytes at its start"
     if found:
         need = f"polygons in a file named {', '.join(VECTOR_SUFFIXES)}"
@@ -132,11 +133,6 @@ def _refuse_no_vector(path: Path, what: str) -> str:
     if _DRIVERS[suffix] == "GeoJSON:":
         _refuse_links(path, what)
     return suffix
-
-
-def _first_bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(64)
 
 
 def _refuse_links(path: Path, what: str) -> None:

@@ -81,7 +81,7 @@ def files_beside(path: Path) -> list[Path]:
     for each in (path.with_suffix(""), path):
         for suffix in (".aux", ".AUX"):
             beside = each.with_name(each.name + suffix)
-            if is_there(beside) and _first_bytes(beside, len(_ERDAS)) == _ERDAS:
+            if is_there(beside) and first_bytes(beside, len(_ERDAS)) == _ERDAS:
                 raise unsafe(beside, "an auxiliary file of Erdas", "none, for it may name other files")
     names = [path.name + suffix for suffix in (".ovr", ".OVR", ".msk", ".MSK")]
     return [beside for beside in map(path.with_name, names) if is_there(beside)]
@@ -121,7 +121,7 @@ def unsafe(path: Path, found: str, needed: str) -> UnsafeFileError:
 
 def refuse_cut_tiff(path: Path) -> None:
     """Refuse a TIFF whose directory is said to lie behind its end: libtiff would tell of some in a line of its own."""
-    start = _first_bytes(path, 16)
+    start = first_bytes(path, 16)
     order = {b"II": "<", b"MM": ">"}.get(start[:2])
     form = {b"*": "I", b"+": "8xQ"}.get(start[2:4].strip(b"\0")) if order else None
     if order is None or form is None or len(start) < 16:
@@ -135,7 +135,7 @@ def refuse_cut_tiff(path: Path) -> None:
 
 def begins_as_xml(path: Path) -> bool:
     """Say whether a file seems to be XML: what is told about it is the better for it, and nothing more hangs on it."""
-    return _first_bytes(path, 64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<"
+    return first_bytes(path, 64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<"
 
 
 def _refuse_overview_elsewhere(pam: Path) -> None:
@@ -148,6 +148,7 @@ def _refuse_overview_elsewhere(pam: Path) -> None:
     parse_xml(pam, parser, "a PAM file")
 
 
-def _first_bytes(path: Path, num: int) -> bytes:
+def first_bytes(path: Path, num: int) -> bytes:
+    """Return what a file begins with."""
     with path.open("rb") as file:
         return file.read(num)

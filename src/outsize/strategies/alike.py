@@ -28,10 +28,8 @@ from outsize.measure.where import is_parameter
 
 _MOST = 256  # numbers of one tensor
 _FIRST, _EVERY = 3, 32  # calls that are looked at as a whole
-_ROUNDINGS, _LOOSEST = (
-    1000,
-    0.05,
-)  # what kernels that round otherwise may differ by, in units of the type; and in all
+# What kernels that round otherwise may differ by: in units of the type, and at most.
+_ROUNDINGS, _LOOSEST = 1000, 0.05
 
 
 class RunsOtherwise(ModelError):
@@ -45,10 +43,10 @@ class Checks:
     path: str
     keeps: bool = False  # it runs as it is written, for it was found out
     _num_calls: int = 0
-    _places: list[int] = field(
-        default_factory=list
-    )  # of saved tensors that can be looked at, in the latest first run
-    _coming: deque[tuple[Tensor, Any]] = field(default_factory=deque)  # answers on their way from a GPU
+    # of saved tensors that can be looked at, in the latest first run
+    _places: list[int] = field(default_factory=list)
+    # answers on their way from a GPU
+    _coming: deque[tuple[Tensor, Any]] = field(default_factory=deque)
 
     def begin(self, besides: Collection[int] = ()) -> Call:
         """Begin a call of the block; storages of these ids hold others in the second run, and may."""

@@ -62,7 +62,7 @@ def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
 
 @contextmanager
 def followed_on_shapes(model: nn.Module, *others: Any) -> Iterator[None]:
-    """Take back what a twin of a model without numbers does inside: to variables of files and classes, say."""
+    """Take back what following a model on shapes does to what its forward can reach: variables of files, classes."""
     reachable = Reachable(model, *others, besides=("_parameters", "_buffers"))
     try:
         yield

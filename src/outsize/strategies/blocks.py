@@ -24,6 +24,7 @@ from outsize.measure.tensors import tensors_in
 from outsize.strategies.alike import Checks
 from outsize.strategies.draws import Draws
 from outsize.strategies.find import find_module
+from outsize.strategies.forwards import forward_of, run_instead
 from outsize.strategies.transforms import is_transforming
 from outsize.strategies.values import changed
 
@@ -44,28 +45,20 @@ def checkpointed(
     """
     checks = {} if checks is None else checks
     blocks = {path: find_module(model, path, "recomputed as a whole") for path in paths}
-    before = [vars(block).get("forward") for block in blocks.values()]
-    for (path, block), forward in zip(blocks.items(), before, strict=True):
-        # a method, for a copy of the model that is made meanwhile shall run itself
-        known = checks.setdefault(path, Checks(path))
-        block.forward = MethodType(_rerun(path, forward, known, tell), block)
-    try:
+    runs = {
+        path: _rerun(path, block, checks.setdefault(path, Checks(path)), tell)
+        for path, block in blocks.items()
+    }
+    with ExitStack() as stack:
+        for path, block in blocks.items():
+            stack.enter_context(run_instead(block, runs[path]))
         yield
-    finally:
-        for block, forward in zip(blocks.values(), before, strict=True):
-            if forward is None:
-                del block.forward
-            else:
-                block.forward = forward
 
 
-def _rerun(path: str, replaced: Callable[..., Any] | None, checks: Checks, tell: Tell) -> Callable[..., Any]:
-    """Return the forward of a module under torch's checkpoint; `replaced` is what ran in place of its own."""
-
+def _rerun(path: str, block: nn.Module, checks: Checks, tell: Tell) -> Callable[..., Any]:
+    """Return the forward of a module under torch's checkpoint: what it runs now."""
+    once, is_replaced = forward_of(block), "forward" in vars(block)
     compiled: bool | None = None
-
-    def once(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return type(block).forward(block, *args, **kwargs) if replaced is None else replaced(*args, **kwargs)
 
     def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
         nonlocal compiled
@@ -75,7 +68,7 @@ def _rerun(path: str, replaced: Callable[..., Any] | None, checks: Checks, tell:
         if checks.keeps or not torch.is_grad_enabled() or is_transforming():
             return once(block, *args, **kwargs)
         if compiled is None:
-            compiled = replaced is not None or any(map(_is_compiled, block.modules()))
+            compiled = is_replaced or any(map(_is_compiled, block.modules()))
         given, buffers = _Given(path, (args, kwargs)), Buffers(block, compiled=compiled)
         call = checks.begin(besides=buffers.unread)
 

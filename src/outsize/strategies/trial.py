@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from types import MethodType
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from outsize.measure.where import is_parameter
 from outsize.strategies.alike import is_opaque
 from outsize.strategies.blocks import Buffers, hooked_in
 from outsize.strategies.find import find_module
+from outsize.strategies.forwards import forward_of, run_instead
 from outsize.strategies.kept_state import equal
 from outsize.strategies.reachable import Reachable
 from outsize.strategies.recover import ran_out
@@ -69,11 +69,7 @@ def _asked(_: None) -> Tensor:
 
 @contextmanager
 def _twice(path: str, block: nn.Module, found: dict[str, str]) -> Iterator[None]:
-    replaced = vars(block).get("forward")
-    num_calls = 0
-
-    def once(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return type(block).forward(block, *args, **kwargs) if replaced is None else replaced(*args, **kwargs)
+    once, num_calls = forward_of(block), 0
 
     def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
         nonlocal num_calls
@@ -86,14 +82,8 @@ def _twice(path: str, block: nn.Module, found: dict[str, str]) -> Iterator[None]
         num_calls += 1
         return _Pair(path, block, once, found).run(args, kwargs)
 
-    block.forward = MethodType(run, block)
-    try:
+    with run_instead(block, run):
         yield
-    finally:
-        if replaced is None:
-            del block.forward
-        else:
-            block.forward = replaced
 
 
 class _Pair:

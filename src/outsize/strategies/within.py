@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from types import MethodType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from outsize.errors import PlanError, explain
 from outsize.measure.tensors import Shapes, format_shapes, num_values, shapes_of
 from outsize.plan.plan import Plan, Recompute
 from outsize.strategies.blocks import checkpointed
+from outsize.strategies.forwards import forward_of, run_instead
 from outsize.strategies.recompute import unmet_by, waits_of
 from outsize.strategies.saved import SavedTensors
 from outsize.strategies.transforms import is_transforming
@@ -184,21 +185,15 @@ def refuse_inside_another(model: nn.Module) -> None:
 @contextmanager
 def _uncompiled(model: nn.Module) -> Iterator[None]:
     """Have a model run as it is written inside the block, also where a compiled one is called that was made of it."""
-    replaced = vars(model).get("forward")
+    once = forward_of(model)
 
     @torch._dynamo.disable  # type: ignore[untyped-decorator]
     @wraps(type(model).forward)
     def run(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return type(model).forward(model, *args, **kwargs) if replaced is None else replaced(*args, **kwargs)
+        return once(model, *args, **kwargs)
 
-    model.forward = MethodType(run, model)
-    try:
+    with run_instead(model, run):
         yield
-    finally:
-        if replaced is None:
-            del model.forward
-        else:
-            model.forward = replaced
 
 
 def _of_compiled() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from outsize.errors import TraceError
@@ -71,7 +73,12 @@ def test_what_does_not_add_up_waits_where_it_is_small_and_is_refused_where_it_is
     side = int((HELD_NUMBERS // 4) ** 0.5) + 1
     obstacle, *_ = lay_out(graph((side, side), middle="fft_fft2")).obstacles
     assert "no sum over its parts" in str(obstacle)
-    assert "random" in str(lay_out(graph(middle="randn_like")).obstacles[0])
+
+
+def test_what_draws_random_numbers_is_an_obstacle() -> None:
+    noisy = graph(middle="rand_like")
+    ops = [replace(op, settings={"draws": True}) if op.kind == "rand_like" else op for op in noisy.ops]
+    assert "random" in str(lay_out(replace(noisy, ops=tuple(ops))).obstacles[0])
 
 
 def test_one_picture_is_laid_out() -> None:

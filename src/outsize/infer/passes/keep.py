@@ -25,12 +25,12 @@ class Keep:
         """Write a tile's part; the first one decides how numbers are kept."""
         if op.index not in self._maps:
             self._maps[op.index] = self._new(op, place, part.dtype)
-        _part(self._maps[op.index], place, window).copy_(part)
+        cut(self._maps[op.index], place, window).copy_(part)
 
     def read(self, index: int, place: Map, window: Window | None, device: torch.device) -> Tensor:
         """Return a window of a map, or all of it."""
         kept = self._maps[index]
-        return (kept if window is None else _part(kept, place, window)).to(device)
+        return (kept if window is None else cut(kept, place, window)).to(device)
 
     def drop(self, index: int) -> None:
         """Let a map go that nobody reads any more."""
@@ -69,6 +69,7 @@ def _mapped(path: Path, shape: list[int], dtype: torch.dtype) -> Tensor:
     return torch.from_file(str(path), shared=True, size=num, dtype=dtype).view(shape)
 
 
-def _part(kept: Tensor, place: Map, window: Window) -> Tensor:
+def cut(value: Tensor, place: Map, window: Window) -> Tensor:
+    """Return a window of a tensor whose rows and columns lie where the map says."""
     rows, cols = place.axes
-    return kept.narrow(rows, window.row, window.height).narrow(cols, window.col, window.width)
+    return value.narrow(rows, window.row, window.height).narrow(cols, window.col, window.width)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from outsize.graph import Op
+from outsize.infer.passes.keep import cut
 from outsize.infer.passes.program import Program
 from outsize.infer.passes.resize import resize
 from outsize.tiles.passes import Map, PassGraph, Role, pad_amounts, slice_of
@@ -94,8 +95,8 @@ class _Run:
             return value
         inside = Window(row - have.row, col - have.col, height, width)
         if isinstance(value, Tensor):
-            return _window(value, place, inside)
-        return tuple(None if each is None else _window(each, place, inside) for each in value)
+            return cut(value, place, inside)
+        return tuple(None if each is None else cut(each, place, inside) for each in value)
 
 
 def _clipped(lo: int, hi: int, size: int) -> tuple[int, int]:
@@ -122,11 +123,6 @@ def _padded(
             start = 2 * (part.dim() - 1 - axis)
             amounts[start : start + 2] = before, after
     return F.pad(part, amounts, value=value) if any(amounts) else part
-
-
-def _window(value: Tensor, place: Map, window: Window) -> Tensor:
-    rows, cols = place.axes
-    return value.narrow(rows, window.row, window.height).narrow(cols, window.col, window.width)
 
 
 def _call(at: TileValues, index: int, value_of: Callable[[int], Any]) -> Any:

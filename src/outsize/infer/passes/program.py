@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
 
 from outsize.errors import TraceError
-from outsize.measure.tensors import own_dtype
+from outsize.measure.tensors import own_device, own_dtype
 from outsize.measure.trace import as_graph, export
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes import PassGraph, lay_out
@@ -24,10 +24,7 @@ class Program:
     """One picture's size: a graph whose operations can be run one by one, on parts of it."""
 
     def __init__(self, model: nn.Module, num_channels: int, size: tuple[int, int]) -> None:
-        dtype, device = (
-            own_dtype(model),
-            next((each.device for each in model.parameters()), torch.device("cpu")),
-        )
+        dtype, device = own_dtype(model), own_device(model)
         # never written to: a large picture takes addresses here and no memory
         picture = torch.empty((1, num_channels, *size), dtype=dtype, device=device)
         program = export(model, (picture,))
@@ -74,7 +71,7 @@ class Program:
         return dict(found.kwargs)
 
     def _obstacles(self, laid: PassGraph, program: torch.export.ExportedProgram) -> list[Obstacle]:
-        """Name what a graph that is run in parts must not do: change the model, or draw random numbers."""
+        """Name what a graph that is run in parts must not do: change the model, or answer with several maps."""
         found = [
             Obstacle(str(spec.target), "buffer", "is changed while the model runs")
             for spec in program.graph_signature.output_specs
@@ -83,11 +80,6 @@ class Program:
         if len(laid.graph.outputs) != 1:
             what = f"{len(laid.graph.outputs)} outputs"
             found.append(Obstacle("", what, "one map is needed"))
-        for index in laid.parts:
-            tags = getattr(self.nodes[index].target, "tags", ())
-            kind = laid.graph.ops[index].kind
-            if torch.Tag.nondeterministic_seeded in tags and not kind.endswith("dropout"):
-                found.append(Obstacle(laid.graph.ops[index].module, kind, "draws random numbers"))
         return found
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from outsize.graph import INPUT, PARAMETER
-from outsize.infer.passes.keep import Keep
+from outsize.infer.passes.keep import Keep, cut
 from outsize.infer.passes.operations import TileValues, run
 from outsize.infer.passes.pools import Pool, Statistics
 from outsize.infer.passes.program import Program
@@ -100,7 +100,7 @@ class PassRun:
                 values[index] = run(index, at)
             if index in work.kept:
                 own = work.kept[index].within(work.regions[index])
-                part = _cut(values[index], laid.map(index).axes, own)
+                part = cut(values[index], laid.map(index), own)
                 self._keep.write(graph.ops[index], laid.map(index), work.kept[index], part)
             for each in {*graph.ops[index].inputs}:
                 uses[each] = uses.get(each, 0) - 1
@@ -109,7 +109,7 @@ class PassRun:
         for index, window in work.pooled.items():
             source = laid.maps_of(index)[0]
             own = window.within(work.regions[source])
-            part = _cut(values[source], laid.map(source).axes, own)
+            part = cut(values[source], laid.map(source), own)
             pools.setdefault(index, self._new_pool(index)).add(part, window)
         return values
 
@@ -173,11 +173,6 @@ class PassRun:
         for index in laid.parts:
             if laid.last_pass.get(index, 0) <= number:
                 self._keep.drop(index)
-
-
-def _cut(value: Tensor, axes: tuple[int, int], window: Window) -> Tensor:
-    rows, cols = axes
-    return value.narrow(rows, window.row, window.height).narrow(cols, window.col, window.width)
 
 
 def _dtype(value: Any) -> torch.dtype:

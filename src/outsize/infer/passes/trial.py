@@ -13,7 +13,7 @@ from outsize.infer.passes.program import forget, program_for
 from outsize.infer.passes.run import PassRun
 from outsize.measure.apart import further
 from outsize.measure.kept import as_it_was
-from outsize.measure.tensors import own_dtype
+from outsize.measure.tensors import own_device, own_dtype
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes import PassGraph, Walk
 from outsize.units import format_size
@@ -54,12 +54,13 @@ def equal_to(model: nn.Module, num_channels: int, size: tuple[int, int], stride_
 
 def _agrees(model: nn.Module, num_channels: int, stride_px: int) -> bool:
     core_px = stride_px * -(-_CORE_PX // stride_px)
-    device = next((each.device for each in model.parameters()), torch.device("cpu"))
     generator = torch.Generator().manual_seed(_SEED)
     inputs = torch.randn((1, num_channels, 3 * core_px, 4 * core_px), generator=generator)
     try:
         with as_it_was(model):
-            worst, largest = compare(model, inputs.to(device, own_dtype(model)), core_px, repeats=_REPEATS)
+            worst, largest = compare(
+                model, inputs.to(own_device(model), own_dtype(model)), core_px, repeats=_REPEATS
+            )
     except (TraceError, RuntimeError):  # as of a model that does not take so small a picture
         return False
     return worst <= _TOLERANCE * largest

@@ -9,6 +9,7 @@ from math import prod
 
 from outsize.errors import TraceError, explain
 from outsize.graph import INPUT, PARAMETER, ModelGraph, Op
+from outsize.tiles.constants import DRAWN
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes.cut import cheapest_cut
 from outsize.tiles.passes.parts import Map, Operand, Part, Role, map_at
@@ -19,17 +20,6 @@ from outsize.tiles.passes.rules import part_of
 HELD_NUMBERS = 1 << 26
 
 _NO_SUM = "looks at the whole picture in a way that is no sum over its parts"
-_RANDOM = (
-    "rand",
-    "randn",
-    "randint",
-    "bernoulli",
-    "multinomial",
-    "normal",
-    "poisson",
-    "uniform",
-    "exponential",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +194,8 @@ def _kept(ops: Sequence[Op], parts: Mapping[int, Part], pass_of: Mapping[int, in
 def _obstacles(graph: ModelGraph, ops: Sequence[Op], parts: Mapping[int, Part]) -> tuple[Obstacle, ...]:
     found = []
     for op in ops:
-        if _draws(op):
-            found.append(Obstacle(op.module, op.kind, "draws random numbers"))
+        if op.settings.get("draws"):
+            found.append(Obstacle(op.module, op.kind, DRAWN))
         elif op.kind != PARAMETER and parts[op.index].role in (Role.PLAIN, Role.WHOLE):
             sizes = [prod(op.shape)]
             sizes += [prod(graph.ops[each].shape) for each in op.inputs if parts[each].map is not None]
@@ -216,11 +206,6 @@ def _obstacles(graph: ModelGraph, ops: Sequence[Op], parts: Mapping[int, Part]) 
     if output is None or output.sizes != size or output.axes != (len(op.shape) - 2, len(op.shape) - 1):
         found.append(Obstacle(op.module, op.kind, "the output is not a map over the picture"))
     return tuple(dict.fromkeys(found))
-
-
-def _draws(op: Op) -> bool:
-    drops = op.kind.endswith("dropout") and True in (op.settings.get("train"), op.settings.get("training"))
-    return drops or op.kind.removesuffix("_like") in _RANDOM
 
 
 def _refuse_other_inputs(graph: ModelGraph) -> None:

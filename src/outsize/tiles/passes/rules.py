@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outsize.graph import Op
+from outsize.graph import Op, kinds
 from outsize.tiles.passes.around import pad, resize, shuffle, slide, spread, take
 from outsize.tiles.passes.inside import (
     along,
@@ -37,11 +37,7 @@ def part_of(op: Op, operands: Sequence[Operand]) -> Part:
     return WAITS if rule is None else rule(op, operands)
 
 
-def _kinds(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_POINTWISE = _kinds(
+_POINTWISE = kinds(
     """
     abs neg exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal square pow sin cos tan asin acos atan atan2
     sinh cosh erf floor ceil round trunc frac sign relu relu6 leaky_relu elu selu celu gelu silu mish hardswish
@@ -52,7 +48,7 @@ _POINTWISE = _kinds(
     where masked_fill lerp addcmul addcdiv clone copy full_like zeros_like ones_like
     """
 )
-_REDUCES = _kinds(
+_REDUCES = kinds(
     "mean sum nansum amax amin max min argmax argmin prod var std logsumexp any all linalg_vector_norm"
 )
 
