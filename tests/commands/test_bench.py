@@ -12,8 +12,10 @@ from tests.conftest import write_job
 from typer.testing import CliRunner
 
 from outsize import cli
+from outsize.commands import groundwork
 from outsize.commands.bench import _table, memory
 from outsize.commands.report import report
+from outsize.errors import DataError
 from outsize.files.ownership import mark
 from outsize.progress import Reporter
 
@@ -100,10 +102,26 @@ def test_a_mistake_is_one_line(
 
 
 def test_a_folder_that_cannot_be_is_found_out_before_anything_is_measured(run: Run, job_path: Path) -> None:
-    refused = run("bench", "memory", job_path, "--ways", "plain", "--out", job_path / "out").refused(
-        "cannot write"
-    )
-    assert "bench/memory.json" in refused
+    out = job_path / "out"
+    run("bench", "memory", job_path, "--ways", "plain", "--out", out).refused(f"cannot write {out}")
+
+
+def test_the_run_is_held_and_marked_while_it_is_measured(
+    job_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the folder of one that was killed would be nobody's, and refused."""
+    out, seen = tmp_path / "out", set[str]()
+
+    def lay(*_: object) -> None:
+        seen.update(each.name for each in out.iterdir())
+        raise DataError("no data")
+
+    monkeypatch.setattr(groundwork, "lay", lay)
+    how = {"overrides": (), "device_name": "cpu", "budgets": None, "reporter": Reporter("quiet")}
+    with pytest.raises(DataError):
+        memory(job_path, out=out, ways="plain", rounds=1, **how)
+    assert seen == {".outsize", ".outsize.lock", "bench"}
+    assert not out.exists()
 
 
 def test_a_job_that_trains_nothing(run: Run, tmp_path: Path, scenes: Path) -> None:

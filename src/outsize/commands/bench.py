@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.commands.naming import naming
 from outsize.errors import JobError, explain
-from outsize.files.ownership import mark
 from outsize.job import Job, dump_job, load_job
 from outsize.progress import Reporter
 from outsize.runs import (
@@ -17,6 +16,7 @@ from outsize.runs import (
     leaving_no_empty_folder,
     output_errors,
     refuse_foreign,
+    working_in,
     write_json,
     write_text,
 )
@@ -60,20 +60,19 @@ def memory(
     target = run.bench / "memory.json"
     device = pick_device(device_name)
     refuse_foreign(run)
-    with naming(job_path), leaving_no_empty_folder(run.bench):
-        with output_errors(target):
-            run.bench.mkdir(parents=True, exist_ok=True)  # now: it would be late after minutes of measuring
-        ground = lay(job, reporter)
-        where = situation_here(device, job.train.precision, job.limits.gpu_memory)
-        planned = plan_job(_without_limit(job, where), where, reporter, ground)
-        measured = _measure(job, planned, names, limits, rounds, reporter)
-    with output_errors(run.path):
-        mark(run.path)
-    if not run.job.exists():  # a report begins with the job
-        write_text(run.job, dump_job(job))
-    write_json(target, measured)
-    picture = target.with_suffix(".png")
-    draw_memory(picture, measured, title=_title(measured))
+    with working_in(run, "bench memory", tell=lambda text: reporter.say("lock", text)):
+        with naming(job_path), leaving_no_empty_folder(run.bench):
+            with output_errors(target):
+                run.bench.mkdir(exist_ok=True)  # now: it would be late after minutes of measuring
+            ground = lay(job, reporter)
+            where = situation_here(device, job.train.precision, job.limits.gpu_memory)
+            planned = plan_job(_without_limit(job, where), where, reporter, ground)
+            measured = _measure(job, planned, names, limits, rounds, reporter)
+        if not run.job.exists():  # a report begins with the job
+            write_text(run.job, dump_job(job))
+        write_json(target, measured)
+        picture = target.with_suffix(".png")
+        draw_memory(picture, measured, title=_title(measured))
     rows = [{key: value for key, value in row.items() if key != "plan"} for row in measured["rows"]]
     text = f"{_table(measured)}\nwritten: {target}, {picture}; `outsize report {run.path}` shows both"
     reporter.say("bench", text, **{**measured, "rows": rows}, path=str(target), picture=str(picture))
