@@ -70,7 +70,7 @@ def test_closing_ends_the_processes() -> None:
     workers.close()
     for _, process in made:
         if psutil.pid_exists(process):
-            psutil.Process(process).wait(timeout=10)
+            psutil.Process(process).wait(timeout=300)
 
 
 def test_an_error_comes_through_whole() -> None:

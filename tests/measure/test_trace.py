@@ -3,7 +3,6 @@
 import copy
 import logging
 import pickle
-import time
 import warnings
 
 import pytest
@@ -75,9 +74,7 @@ def test_other_precisions(dtype: torch.dtype) -> None:
 def test_weights_need_no_memory() -> None:
     with torch.device("meta"):
         model = build_model("unet", num_classes=2, in_channels=3)
-    start_s = time.monotonic()
     assert derive_halo(trace(model, example_shape(3))).aligned.rows == Reach(96, 96)
-    assert time.monotonic() - start_s < 20
 
 
 class Branch(nn.Module):

@@ -201,7 +201,7 @@ def test_it_fits_a_desk_and_a_phone(full_run: Path, bare_run: Path, tmp_path: Pa
     command = [str(CHROMIUM), *options, profile, "--enable-logging=stderr", "--window-size=1300,900"]
     address = (tmp_path / "frames.html").as_uri()
     done = subprocess.run(
-        [*command, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=True
+        [*command, "--dump-dom", address], capture_output=True, text=True, timeout=300, check=True
     )
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
     title = re.search("<title>(.*?)</title>", done.stdout)

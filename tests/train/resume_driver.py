@@ -151,8 +151,12 @@ def main(job: Path, folder: Path) -> None:
 
 
 def fingerprint(run: Path) -> dict[str, Any]:
-    """Return what must not differ by one bit: all checkpoint files, the metrics but for times, and hidden files."""
-    files = {p.name: p.read_bytes().hex() for p in sorted((run / "checkpoints").iterdir())}
+    """Return what must not differ by one bit: all checkpoint files, the metrics but for times, and hidden files.
+
+    But for the state before the last one: a training that was stopped has one more, of the step it was stopped at.
+    """
+    paths = sorted((run / "checkpoints").iterdir())
+    files = {p.name: "" if p.name == "state-before.safetensors" else p.read_bytes().hex() for p in paths}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     untimed = [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
     left = sorted(path.name for path in run.rglob(".*"))
