@@ -29,9 +29,9 @@ import torch
 
 from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic import CLASSES, draw_scene
+from outsize.infer.fill import predict_tiles
 from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready, make_ready
-from outsize.infer.scene import predict_tiles
 from outsize.job import ClassSpec, LimitsSection
 from outsize.models import build_model
 from outsize.progress import Reporter

@@ -24,6 +24,7 @@ MANY_PARAMETERS = {
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
+    "infer.fill": "infer/test_scene.py",
     "commands.saving": "commands/test_saving.py",
     "commands.lessons": "commands/test_train_mix.py",
     "commands.shortage": "commands/test_train_planned.py",

@@ -113,4 +113,7 @@ def test_an_epoch_is_told_by_the_score_of_its_task() -> None:
     record = {"kind": "epoch", "epoch": 3, "mask_ap50": 0.25}
     with reporter.bar("train", 1, "step") as bar:
         log_and_say("instances", Log(), bar, reporter, record)  # type: ignore[arg-type]
-    assert said == [("epoch", "epoch 3: validation mask AP50 0.2500")]
+        log_and_say("instances", Log(), bar, reporter, {**record, "unanswered_px": 7})  # type: ignore[arg-type]
+    text = "epoch 3: validation mask AP50 0.2500"
+    more = "; warning: 7 pixels count as wrong, for the logits there are NaN or infinite"
+    assert said == [("epoch", text), ("epoch", text + more)]

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outsize.errors import DataError, OutputError
+from outsize.errors import DataError, ModelError, OutputError
 from outsize.files.ownership import Consent, is_ours
 from outsize.infer.prepare import make_prepare
 from outsize.infer.scene import Products, predict_scene
@@ -194,6 +194,51 @@ def test_what_was_begun_otherwise_is_not_taken_up(
     num_tiles = _predict(second, card, info, products, tiling(core_px), batch=1)["num_tiles"]
     assert second.num_windows == num_tiles
     np.testing.assert_array_equal(_read(products.map_path)[0], _whole(net, card, info))
+
+
+class Overflows(nn.Module):
+    """Answers with NaN in one class where the first band is bright: weights are finite."""
+
+    def __init__(self, model: nn.Module, least: float) -> None:
+        super().__init__()
+        self.model, self.least = model, least
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        logits[:, 2:3][images[:, :1] > self.least] = torch.nan
+        return logits
+
+
+@pytest.mark.parametrize("confidence", [False, True])
+def test_pixels_without_an_answer_are_nodata_and_counted(
+    tmp_path: Path, net: nn.Module, card: Card, info: SceneInfo, tiling: Tilings, confidence: bool
+) -> None:
+    products, bad = Products(tmp_path / "map.tif", confidence=confidence), Overflows(net, 5.0)
+    with SceneReader(info) as reader:
+        raster = reader.read(info.window)
+    mean, std = card.statistics.mean[0], card.statistics.std[0]
+    unanswered = raster.valid & ((raster.pixels[0].astype(float) - mean) / std > 5.0)
+    assert 500 < unanswered.sum() < raster.valid.sum() / 2
+    with pytest.raises(KeyboardInterrupt):
+        _predict(_Counting(bad, die_after=20), card, info, products, tiling(32), batch=1)
+    summary = _predict(bad, card, info, products, tiling(32), batch=1)
+    assert summary["unanswered_px"] == unanswered.sum()  # of both runs
+    expected = np.where(unanswered, NODATA, _whole(net, card, info))
+    np.testing.assert_array_equal(_read(products.map_path)[0], expected)
+    if confidence:
+        assert (_read(products.confidence_path)[0][unanswered] == NODATA).all()
+    assert not products.work_folder.exists()
+    assert "unanswered_px" not in _predict(net, card, info, products, tiling(32))
+
+
+def test_a_model_without_any_answer_is_refused(
+    tmp_path: Path, net: nn.Module, card: Card, info: SceneInfo, tiling: Tilings
+) -> None:
+    with pytest.raises(
+        ModelError, match=r"no answer for .*scene\.tif: found NaN or infinity for every pixel"
+    ):
+        _predict(Overflows(net, -1e9), card, info, Products(tmp_path / "map.tif"), tiling(64))
+    assert list(tmp_path.glob("*map*")) == []
 
 
 def test_a_scene_of_nodata_is_refused_and_leaves_nothing(

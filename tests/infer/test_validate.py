@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from outsize.data.scenes import label_table, open_scenes
 from outsize.infer.evaluate import MapFiles, compare_map
 from outsize.infer.scene import Products, predict_scene
 from outsize.infer.stream import Settings
 from outsize.infer.validate import count_scenes
+from outsize.metrics.confusion import Counts, Scores
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
 from outsize.train.checkpoint import Card
@@ -27,7 +28,7 @@ def test_counts_are_those_of_the_maps(
     settings = Settings(batch=2, device=torch.device("cpu"))
     labelled = open_scenes([f"{scenes}/*.tif"], "{stem}_labels.tif")
     assert len(labelled) == 3
-    found = count_scenes(
+    found, unanswered = count_scenes(
         net,
         labelled,
         label_table(range(6), 255),
@@ -56,3 +57,33 @@ def test_counts_are_those_of_the_maps(
         expected += compare_map(MapFiles(products.map_path), scene, shifted, 6).counts
     np.testing.assert_array_equal(found, expected)
     assert found.sum() > 50_000
+    assert not unanswered.any()
+
+
+def test_pixels_without_an_answer_are_wrong(
+    scenes: Path, net: nn.Module, card: Card, tiling: Callable[[int], Tiling]
+) -> None:
+    class NoNumbers(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return net(images).masked_fill(images[:, 1:2] > 0, torch.nan)  # type: ignore[no-any-return]
+
+    def counted(model: nn.Module) -> tuple[Counts, Counts]:
+        return count_scenes(
+            model,
+            open_scenes([f"{scenes}/*.tif"], "{stem}_labels.tif"),
+            label_table(range(6), 255),
+            bands=card.bands,
+            statistics=card.statistics,
+            num_classes=6,
+            tiling=tiling(64),
+            settings=Settings(batch=2, device=torch.device("cpu")),
+        )
+
+    (whole, none), (counts, unanswered) = counted(net), counted(NoNumbers())
+    assert not none.any()
+    assert unanswered.sum() > 1000
+    np.testing.assert_array_equal(counts.sum(axis=1) + unanswered, whole.sum(axis=1))
+    scores = Scores(tuple("abcdef"), counts, unanswered).as_dict()
+    assert scores["num_px"] == whole.sum()
+    assert scores["pixel_accuracy"] == pytest.approx(np.trace(counts) / whole.sum(), abs=1e-6)
+    assert scores["mean_iou"] < Scores(tuple("abcdef"), counts).as_dict()["mean_iou"]

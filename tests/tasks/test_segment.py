@@ -16,6 +16,7 @@ from outsize.tasks import TASKS
 from outsize.tasks.segment import (
     CONFIDENCE_SCALE,
     NODATA,
+    UNANSWERED,
     Wanted,
     count_terms,
     decode,
@@ -47,8 +48,9 @@ def test_classes_are_written_as_their_values(values: tuple[int, ...], confidence
 
 def test_only_what_is_wanted_is_made() -> None:
     logits, valid = _logits(), _valid()
-    assert set(decode(logits, valid, Wanted((0, 1, 2)))) == {"classes"}
-    assert set(decode(logits, valid, Wanted((0, 1, 2), confidence=True))) == {"classes", "confidence"}
+    assert set(decode(logits, valid, Wanted((0, 1, 2)))) == {"classes", UNANSWERED}
+    with_confidence = decode(logits, valid, Wanted((0, 1, 2), confidence=True))
+    assert set(with_confidence) == {"classes", "confidence", UNANSWERED}
 
 
 def test_shares_are_scaled_and_masked() -> None:
@@ -65,6 +67,31 @@ def test_shares_are_scaled_and_masked() -> None:
     sums = probabilities.int().sum(1)[valid]
     assert (sums - CONFIDENCE_SCALE).abs().max() <= 2  # each of three bands is rounded on its own
     np.testing.assert_array_equal(probabilities.amax(1)[valid], confidence[valid])
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_logits_that_are_no_numbers_are_no_class(shares: bool, dtype: torch.dtype) -> None:
+    logits, valid = _logits().to(dtype), _valid()
+    for row, bad in enumerate((torch.nan, torch.inf)):
+        logits[0, 1, row, 3] = bad
+    logits[1, :, 0, 0] = -torch.inf  # every class is ruled out
+    logits[1, 0, 0, 1] = -torch.inf  # one class is, which is an answer
+    logits[0, 0, 1, 2] = torch.nan  # where nothing is valid
+    layers = decode(logits, valid, Wanted((0, 1, 2), confidence=shares, probabilities=shares))
+    assert layers.pop(UNANSWERED).tolist() == [2, 1]
+    for layer in layers.values():
+        assert (layer[0, ..., :2, 3] == NODATA).all()
+        assert (layer[1, ..., 0, 0] == NODATA).all()
+        assert (layer[1, ..., 0, 1] != NODATA).all()
+    assert int((layers["classes"] == NODATA).sum()) == int((~valid).sum()) + 3
+
+
+def test_one_logit_that_is_no_number_is_no_class() -> None:
+    logits = torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0]).view(1, 1, 1, 4)
+    layers = decode(logits, torch.ones(1, 1, 4, dtype=torch.bool), Wanted((3, 4), confidence=True))
+    assert layers["classes"].flatten().tolist() == [NODATA] * 3 + [4]
+    assert layers[UNANSWERED].tolist() == [3]
 
 
 def test_certainty_is_not_taken_for_nodata() -> None:

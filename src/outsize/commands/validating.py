@@ -39,9 +39,10 @@ def validate(task: str, prepared: Prepared, model: nn.Module) -> Mapping[str, An
     from outsize.infer.validate import count_scenes
     from outsize.metrics.confusion import Scores
 
-    counts = count_scenes(model, scenes, prepared.table, **known)
-    scores = Scores(tuple(each.name for each in card.classes), counts).as_dict()
-    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"]}
+    counts, unanswered = count_scenes(model, scenes, prepared.table, **known)
+    scores = Scores(tuple(each.name for each in card.classes), counts, unanswered).as_dict()
+    told = {"unanswered_px": int(unanswered.sum())} if unanswered.any() else {}
+    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"], **told}
 
 
 def validate_with_less(
@@ -83,5 +84,11 @@ def log_and_say(task: str, log: TrainingLog, bar: Bar, reporter: Reporter, recor
         bar.advance()
         return
     score, name = TASKS[task].score, TASKS[task].score_name
-    text = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}"
-    reporter.say("epoch", text, epoch=record["epoch"], **{score: record[score]})
+    text, told = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}", {score: record[score]}
+    if record.get("unanswered_px"):
+        told["unanswered_px"] = record["unanswered_px"]
+        text += (
+            f"; warning: {format_count(record['unanswered_px'], 'pixel')} count as wrong, for the logits there are NaN "
+            "or infinite"
+        )
+    reporter.say("epoch", text, epoch=record["epoch"], **told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from outsize.infer.object_scene import ObjectProducts, finder_of, predict_object
 from outsize.infer.outputs import refuse_to_take
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.infer.scene import Products, predict_scene
+from outsize.infer.unanswered import unanswered_line
 from outsize.job import LimitsSection, check_limits, load_job
 from outsize.progress import Reporter
 from outsize.raster.features import choose_driver
@@ -136,6 +138,8 @@ def _predict(ready: Ready, info: SceneInfo, products: Products, threshold: float
             weights_id=ready.weights_id,
             reporter=Reporter("quiet"),
         )
+    if "unanswered_px" in done:
+        warnings.warn(unanswered_line(info.path.name, done["unanswered_px"]), stacklevel=3)
     return {**done, **ready.about(info)}
 
 

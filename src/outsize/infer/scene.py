@@ -7,41 +7,35 @@ import json
 import shutil
 import time
 import uuid
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
-from outsize.errors import DataError, OutputError, explain
+from outsize.errors import OutputError
 from outsize.files.ownership import NONE_GIVEN, Consent, is_marked, mark
+from outsize.infer.fill import layers_of, predict_tiles
 from outsize.infer.outputs import taking
-from outsize.infer.passes import streaming, work_told
-from outsize.infer.prepare import make_prepare
-from outsize.infer.stream import Settings, TileResult, Waits
+from outsize.infer.passes import work_told
+from outsize.infer.stream import Settings
+from outsize.infer.unanswered import unanswered_line
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
 from outsize.raster import disk
 from outsize.raster.aoi import AreaOfInterest
 from outsize.raster.cog import make_cog
-from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.read import SceneInfo
 from outsize.raster.style import write_style
 from outsize.raster.vectors import write_polygons
-from outsize.raster.write import Layer, TileStore
+from outsize.raster.write import TileStore
 from outsize.stopping import Stopped
-from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted, decode
-from outsize.tiles.window import Tile
+from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted
 from outsize.train.checkpoint import Card
 from outsize.units import format_bytes, format_count
-
-_AHEAD = 8  # finished cores that may wait for the writer
 
 
 @dataclass(frozen=True)
@@ -131,7 +125,7 @@ def _predict(
     store = TileStore.open(
         products.work_folder,
         info,
-        _layers(wanted),
+        layers_of(wanted),
         len(tiles),
         key=_key(info, tiling, wanted, f"{weights_id or uuid.uuid4()} {settings.precision}", products.inside),
         block_px=_block_px(tiling.core_px),
@@ -148,6 +142,10 @@ def _predict(
                 reporter=reporter,
                 inside=products.inside,
             )
+        num_unanswered = store.num_unanswered
+        if num_unanswered:
+            text = unanswered_line(info.path.name, num_unanswered)
+            reporter.say("warning", text, scene=str(info.path), unanswered_px=num_unanswered)
         tiles_s = time.perf_counter() - start_s
         reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
         with _staged(products) as staged:
@@ -159,6 +157,7 @@ def _predict(
         "height": info.height,
         "width": info.width,
         "num_tiles": len(tiles),
+        **({"unanswered_px": num_unanswered} if num_unanswered else {}),
         **work_told(tiles, info, settings),
         "tiles_s": round(tiles_s, 3),
         "tiles_mpx_per_s": round(info.num_px / tiles_s / 1e6, 2),
@@ -204,80 +203,6 @@ def _wanted(card: Card, products: Products) -> Wanted:
         probabilities=products.probabilities,
         threshold=products.threshold,
     )
-
-
-def predict_tiles(
-    model: nn.Module,
-    card: Card,
-    tiles: Sequence[Tile],
-    store: TileStore,
-    *,
-    wanted: Wanted,
-    settings: Settings,
-    reporter: Reporter,
-    inside: AreaOfInterest | None = None,
-) -> Waits:
-    """Fill a store with every core that it lacks; one thread writes while others read and the device computes.
-
-    Tiles that an area of interest does not meet are nodata without having been read.
-    """
-    info = store.info
-    for tile in tiles:
-        if inside is not None and not inside.meets(tile.core) and not store.is_done(tile.index):
-            store.write(tile.index, tile.core, _nothing(tile, wanted))
-    todo = [tile for tile in tiles if not store.is_done(tile.index)]
-    num_begun = sum(1 for tile in tiles if inside is None or inside.meets(tile.core))
-    prepare = make_prepare(card.bands, info, card.statistics, card.maps)
-    decode_tiles = partial(decode, wanted=wanted)
-    found_valid, waits = False, Waits()
-    writes: deque[Future[bool]] = deque()
-    with (
-        SceneReader(info) as reader,
-        ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
-        streaming(
-            model,
-            reader,
-            todo,
-            prepare=prepare,
-            decode=decode_tiles,
-            settings=replace(settings, folder=store.folder),
-            reporter=reporter,
-            waits=waits,
-        ) as results,
-        reporter.bar(f"predict {info.path.name}", len(tiles), "tile") as bar,
-    ):
-        bar.advance(len(tiles) - len(todo))
-        for result in results:
-            writes.append(writer.submit(_write, store, result, inside))
-            if len(writes) > _AHEAD:
-                found_valid |= writes.popleft().result()
-            bar.advance()
-        for write in writes:
-            found_valid |= write.result()
-    if len(todo) == num_begun and not found_valid:
-        need, remedy = (
-            "at least one pixel that is not nodata",
-            "give another scene, or correct its nodata value",
-        )
-        raise DataError(explain(f"{info.path} has nothing to predict", "nodata everywhere", need, remedy))
-    return waits
-
-
-def _write(store: TileStore, result: TileResult, inside: AreaOfInterest | None) -> bool:
-    """Write one core and say whether it holds any valid pixel."""
-    layers = dict(result.layers)
-    if inside is not None:
-        # masked when it is written and not when it is read: the model sees what is around an area
-        counted = inside.mask(result.tile.core)
-        layers = {name: np.where(counted, layer, np.uint8(NODATA)) for name, layer in layers.items()}
-    store.write(result.tile.index, result.tile.core, layers)
-    return bool((layers["classes"] != NODATA).any())
-
-
-def _nothing(tile: Tile, wanted: Wanted) -> dict[str, NDArray[np.uint8]]:
-    """Return a core of nodata."""
-    size = (tile.core.height, tile.core.width)
-    return {layer.name: np.full((layer.num_bands, *size), NODATA, np.uint8) for layer in _layers(wanted)}
 
 
 @contextmanager
@@ -364,15 +289,6 @@ def _make_shares(
         band_names=names,
         tags=tags,
     )
-
-
-def _layers(wanted: Wanted) -> tuple[Layer, ...]:
-    layers = [Layer("classes", "uint8", 1, NODATA)]
-    if wanted.confidence:
-        layers.append(Layer("confidence", "uint8", 1, NODATA))
-    if wanted.probabilities:
-        layers.append(Layer("probabilities", "uint8", len(wanted.class_values), NODATA))
-    return tuple(layers)
 
 
 def _block_px(core_px: int) -> int:

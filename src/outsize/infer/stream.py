@@ -29,9 +29,11 @@ from outsize.measure.where import layer_of
 from outsize.plan.plan import Passes
 from outsize.raster.read import SceneReader
 from outsize.strategies.recover import ran_out
+from outsize.tasks.segment import NODATA, UNANSWERED
 from outsize.tiles.window import Tile, Window
 
-Decode = Callable[[Tensor, Tensor], Mapping[str, Tensor]]  # logits, valid -> named uint8 tensors
+# logits, valid -> named uint8 tensors, and perhaps, as UNANSWERED, a number of pixels per sample
+Decode = Callable[[Tensor, Tensor], Mapping[str, Tensor]]
 Prepare = Callable[[Tensor, Tensor], Tensor]  # raw pixels, valid -> network input
 
 _STRIP_ROWS = 1024  # rows that one thread reads at a time: several threads share the first window
@@ -73,6 +75,24 @@ class TileResult:
 
     tile: Tile
     layers: Mapping[str, NDArray[np.uint8]]  # rows and columns last
+    unanswered: NDArray[np.bool_] | None = None  # valid pixels without an answer; None where there are none
+
+
+def result_of(
+    tile: Tile, number: int, core: Window, layers: Mapping[str, Tensor], valid: Tensor
+) -> TileResult:
+    """Cut the core out of a sample whose layers and valid pixels are on the host."""
+    rows, cols = core.slices
+    # views: each batch has layers of its own, which live as long as somebody holds a core of them
+    cores = {
+        name: each.numpy()[number, ..., rows, cols] for name, each in layers.items() if name != UNANSWERED
+    }
+    unanswered = None
+    if UNANSWERED in layers and int(
+        layers[UNANSWERED][number]
+    ):  # which is rare, and may lie outside the core
+        unanswered = valid.cpu().numpy()[number, rows, cols] & (cores["classes"] == NODATA)
+    return TileResult(tile, cores, unanswered)
 
 
 def stream_tiles(
@@ -190,10 +210,7 @@ class _Slot:
     def results(self, tiles: Sequence[Tile]) -> Iterator[TileResult]:
         """Cut the cores out."""
         for number, tile in enumerate(tiles):
-            rows, cols = tile.core.within(tile.read).slices
-            # views: each batch has layers of its own, which live as long as somebody holds a core of them
-            cores = {name: layer.numpy()[number, ..., rows, cols] for name, layer in self.layers.items()}
-            yield TileResult(tile, cores)
+            yield result_of(tile, number, tile.core.within(tile.read), self.layers, self.valid)
 
 
 class _Runner:

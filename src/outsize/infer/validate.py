@@ -34,8 +34,9 @@ def count_scenes(
     num_classes: int,
     tiling: Tiling,
     settings: Settings,
-) -> Counts:
-    """Predict every scene and count (true class, predicted class)."""
+) -> tuple[Counts, Counts]:
+    """Predict every scene; count (true class, predicted class), and those of each class that got no answer."""
+    unanswered = np.zeros(num_classes, np.int64)
     total = np.zeros((num_classes, num_classes), np.int64)
     wanted = Wanted(class_values=tuple(range(num_classes)))
     for scene in scenes:
@@ -67,4 +68,7 @@ def count_scenes(
                     truth[~counted] = IGNORE
                 # pixels without image have class NODATA = IGNORE and fall out of the count
                 total += confusion(truth, result.layers["classes"], num_classes)
-    return total
+                if result.unanswered is not None:
+                    missed = truth[result.unanswered]
+                    unanswered += np.bincount(missed[missed < num_classes], minlength=num_classes)
+    return total, unanswered

@@ -20,10 +20,14 @@ def confusion(truth: NDArray[np.uint8], predicted: NDArray[np.uint8], num_classe
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores per class and over all; a class absent from truth and prediction scores NaN and is left out."""
+    """Scores per class and over all; a class absent from truth and prediction scores NaN and is left out.
+
+    `unanswered` are pixels of each true class that no class was predicted for: each is wrong.
+    """
 
     class_names: tuple[str, ...]
     counts: Counts
+    unanswered: Counts | int = 0
 
     @property
     def iou(self) -> NDArray[np.float64]:
@@ -57,7 +61,7 @@ class Scores:
             "pixel_accuracy": _number(float(_ratio(self._hits.sum(), self._true.sum()))),
             "mean_accuracy": _number(_mean(self.accuracy)),
             "mean_f1": _number(_mean(self.f1)),
-            "num_px": int(self.counts.sum()),
+            "num_px": int(self._true.sum()),
             "classes": {
                 name: {
                     "iou": _number(iou),
@@ -76,7 +80,7 @@ class Scores:
 
     @property
     def _true(self) -> Counts:
-        return np.asarray(self.counts.sum(axis=1))
+        return np.asarray(self.counts.sum(axis=1) + self.unanswered)
 
     @property
     def _predicted(self) -> Counts:

@@ -27,6 +27,7 @@ from outsize.raster.scene import SceneInfo
 from outsize.tiles.window import Window
 
 _STATE, _MARKS, _PARTIAL = "tiles.json", "tiles.done", "tiles.partial"
+_UNANSWERED = "tiles.unanswered"  # lines of a tile and its pixels without an answer
 _WRITTEN, _SYNCED = 1, 2
 _SYNC_INTERVAL_S = 10.0
 _COG_SHARE = 1.4  # a COG that does not compress at all: pixels plus a third for overviews
@@ -112,7 +113,18 @@ class TileStore:
         """Say whether a tile's pixels are all in the files."""
         return self._marks[tile_index] != 0
 
-    def write(self, tile_index: int, core: Window, arrays: dict[str, NDArray[Any]]) -> None:
+    @property
+    def num_unanswered(self) -> int:
+        """Valid pixels without an answer of the model, in all finished tiles: also those of an earlier run."""
+        notes = self.folder / _UNANSWERED
+        lines = notes.read_text().splitlines() if notes.is_file() else []
+        # one that a crash cut short is that of a tile which was not finished, and has another behind it
+        found = {int(index): int(num_px) for index, num_px in (line.split() for line in lines if " " in line)}
+        return sum(num_px for index, num_px in found.items() if self.is_done(index))
+
+    def write(
+        self, tile_index: int, core: Window, arrays: dict[str, NDArray[Any]], num_unanswered: int = 0
+    ) -> None:
         """Write a finished core, one array (rows, columns) or (bands, rows, columns) per layer, and mark it.
 
         The arrays may be as large as the core or as its part inside the scene. Cores that begin on a multiple
@@ -123,6 +135,11 @@ class TileStore:
             for name, layout in self._layouts.items():
                 pixels = _clip(arrays[name], core, inside, layout)
                 _write_blocks(self._files[name], layout, inside, pixels)
+            if num_unanswered:
+                with (self.folder / _UNANSWERED).open("a") as notes:
+                    notes.write(f"\n{tile_index} {num_unanswered}")
+                    notes.flush()
+                    os.fsync(notes.fileno())
             self._mark(tile_index)
 
     def close(self) -> None:
@@ -159,7 +176,8 @@ class TileStore:
         """Lay out empty files, or leave none."""
         try:
             # The state goes first and comes last: a store without one is not believed.
-            (self.folder / _STATE).unlink(missing_ok=True)
+            for name in (_STATE, _UNANSWERED):
+                (self.folder / name).unlink(missing_ok=True)
             self._need_space()
             for name, layout in self._layouts.items():
                 with self.path(name).open("wb") as file:
@@ -201,7 +219,7 @@ class TileStore:
     def _erase(self, remove_folder: bool) -> None:
         self._close_files()
         for path in (
-            *(self.folder / name for name in (_STATE, _MARKS, _PARTIAL)),
+            *(self.folder / name for name in (_STATE, _MARKS, _PARTIAL, _UNANSWERED)),
             *(self.path(name) for name in self._layouts),
         ):
             with suppress(OSError):

@@ -19,7 +19,8 @@ from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stri
 from outsize.models import input_maps, label_stride
 from outsize.strategies.compose import LossTerms
 
-NODATA = 255  # class id written where the scene has no valid pixel
+NODATA = 255  # class id written where the scene has no valid pixel, or the model no answer
+UNANSWERED = "unanswered"  # among the outputs of decode: how many pixels of each sample got no answer
 CONFIDENCE_SCALE = 250  # confidence 0..1 is written as 0..250, 255 is nodata
 
 
@@ -202,26 +203,34 @@ def decode(logits: Tensor, valid: Tensor, wanted: Wanted) -> dict[str, Tensor]:
     """Turn logits (sample, class, row, column) into bytes to be written; NODATA where pixels are not valid.
 
     One logit is that of the second of two classes: its sigmoid is the probability, and a threshold decides.
+
+    A pixel whose largest logit is NaN or infinite has no answer: it is NODATA, too, and counted per sample. NaN and
+    +inf of any class show in the largest one, which is computed anyway; -inf of some classes only rules those out.
     """
     has_shares = wanted.confidence or wanted.probabilities
     # the order of logits is that of probabilities: no softmax for the class alone
-    shares = _of_two(logits.float()).softmax(1) if has_shares else None
+    shares = _of_two(_at_least_single(logits)).softmax(1) if has_shares else None
     winning = None
     if logits.shape[1] == 1:
         winner = (logits[:, 0] > math.log(wanted.threshold / (1 - wanted.threshold))).long()
-    elif shares is None:
-        winner = logits.argmax(1)
+        answered = valid & logits[:, 0].isfinite()
     else:
-        winning, winner = shares.max(1)
-    outputs = {"classes": _masked(_values(winner, wanted.class_values), valid)}
+        winning, winner = (logits if shares is None else shares).max(1)
+        answered = valid & winning.isfinite()
+    outputs = {"classes": _masked(_values(winner, wanted.class_values), answered)}
     if wanted.confidence and shares is not None:
         if winning is None:
             winning = shares.gather(1, winner[:, None])[:, 0]
-        outputs["confidence"] = _masked((winning * CONFIDENCE_SCALE).round().to(torch.uint8), valid)
+        outputs["confidence"] = _masked((winning * CONFIDENCE_SCALE).round().to(torch.uint8), answered)
     if wanted.probabilities and shares is not None:
         scaled = (shares * CONFIDENCE_SCALE).round().to(torch.uint8)
-        outputs["probabilities"] = _masked(scaled, valid[:, None])
+        outputs["probabilities"] = _masked(scaled, answered[:, None])
+    outputs[UNANSWERED] = (valid ^ answered).sum((1, 2), dtype=torch.int32)
     return outputs
+
+
+def _at_least_single(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def _values(winner: Tensor, class_values: tuple[int, ...]) -> Tensor:

@@ -17,7 +17,7 @@ from outsize.data.edges import reach_px
 from outsize.infer.passes.keep import Keep
 from outsize.infer.passes.program import program_for
 from outsize.infer.passes.run import PassRun
-from outsize.infer.stream import Decode, Prepare, Settings, TileResult, Waits, stream_tiles
+from outsize.infer.stream import Decode, Prepare, Settings, TileResult, Waits, result_of, stream_tiles
 from outsize.models import input_maps
 from outsize.plan.passes import cores_of
 from outsize.plan.plan import Passes
@@ -81,8 +81,9 @@ def _predicted(run: PassRun, source: _Source, tiles: Sequence[Tile], decode: Dec
     by_core = {tile.core: tile for tile in tiles}
     for core, logits in run.last(list(by_core)):
         with torch.inference_mode():
-            layers = decode(logits, source.valid(core))
-        yield TileResult(by_core[core], {name: layer.cpu().numpy()[0] for name, layer in layers.items()})
+            valid = source.valid(core)
+            layers = {name: layer.cpu() for name, layer in decode(logits, valid).items()}
+        yield result_of(by_core[core], 0, core.within(core), layers, valid)
 
 
 @contextmanager
