@@ -9,7 +9,7 @@ from torch import nn
 from outsize.measure.facts import gather_facts, halo_of
 from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
-from outsize.tiles.halo import Reach
+from outsize.tiles.halo import Halo, Reach
 
 
 def test_the_window_looked_at_is_a_multiple_of_the_stride() -> None:
@@ -54,3 +54,20 @@ def test_the_halo_reaches_as_far_as_the_maps_of_the_input_look() -> None:
     assert halo_of(Mapped(), 2).rows == Reach(2 + 18, 2 + 18)
     machine = look_at_machine(torch.device("cpu"))
     assert gather_facts(Mapped(), 2, machine, bf16=False).halo.cols == Reach(20, 20)
+
+
+def test_a_stride_longer_than_the_windows_looked_at() -> None:
+    machine, halo = look_at_machine(torch.device("cpu")), Halo(Reach(0, 0), Reach(0, 0), 1536)
+    facts = gather_facts(nn.Conv2d(3, 2, 1), 3, machine, bf16=False, halo=halo)
+    assert facts.window.predict_bytes_per_px > 0
+
+
+def test_a_size_that_is_fixed_inside_makes_no_stride() -> None:
+    class Resized(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            small = nn.functional.interpolate(x, size=(101, 77))
+            return nn.functional.interpolate(small, size=(x.shape[-2], x.shape[-1]))
+
+    halo = halo_of(Resized(), 3)
+    assert not halo.exact
+    assert halo.stride_px <= 128

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.trial import BATCH, HISTORY, PLACE, try_tiling
+from outsize.measure.trial import BATCH, HISTORY, PLACE, try_history, try_tiling
 from outsize.tiles.halo import Halo, Reach
 
 HALO = Halo(Reach(1, 1), Reach(1, 1), 2)
@@ -93,3 +93,9 @@ def test_a_model_that_takes_single_precision_only_is_tried_in_it() -> None:
 def test_a_model_that_does_not_run_is_told() -> None:
     [found] = try_tiling(nn.Conv2d(5, 5, 1), HALO, 3)
     assert "RuntimeError" in found.reason
+
+
+def test_history_alone_is_tried_where_nothing_is_cut() -> None:
+    [found] = try_history(Changed(_counted), 1, 3)
+    assert (found.module, found.reason) == ("inner", HISTORY)
+    assert try_history(Changed(lambda _, x: x - x.mean()), 1, 3) == ()

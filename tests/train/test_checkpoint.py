@@ -176,3 +176,11 @@ def test_a_card_from_before_there_were_maps_is_understood(tmp_path: Path) -> Non
     del card["maps"]
     save_file(tensors, path, metadata={"card": json.dumps(card)})
     assert load_checkpoint(path)[1] == CARD
+
+
+def test_weights_of_five_axes_have_no_channels_last() -> None:
+    model = nn.Sequential(nn.Conv3d(1, 1, 3), nn.Conv2d(3, 4, 3))
+    before = [each.clone() for each in model.parameters()]
+    to_device(model, torch.device("cpu"))
+    assert model[1].weight.is_contiguous(memory_format=torch.channels_last)
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))

@@ -30,6 +30,18 @@ ONE_SIZE = "takes pictures of some sizes only"
 
 
 def derive(model: nn.Module, in_channels: int, largest_px: tuple[int, int] | None = None) -> Halo:
+    """Derive how far a model looks around each pixel; see `_derive`.
+
+    A very long stride of one that cannot be cut comes of resizing to a size, and is no stride: pictures that are
+    multiples of it would be too large to try the model on.
+    """
+    halo = _derive(model, in_channels, largest_px)
+    if halo.exact or halo.stride_px <= _UNIT_PX:
+        return halo
+    return replace(halo, stride_px=_LARGEST_STRIDE_PX)
+
+
+def _derive(model: nn.Module, in_channels: int, largest_px: tuple[int, int] | None) -> Halo:
     """Derive how far a model looks around each pixel, from a picture as large as the largest and from a small one.
 
     Where a model fills pictures up to multiples of more than its stride, with zeros behind, windows must be such

@@ -48,6 +48,7 @@ def gather_facts(
     in_channels = num_inputs(model, num_bands)
     kind: Literal["cpu", "cuda"] = "cpu" if machine.device == "cpu" else "cuda"
     sides_px = [-(-side_px // halo.stride_px) * halo.stride_px for side_px in _SIDES_PX]
+    sides_px[1] = max(sides_px[1], sides_px[0] + halo.stride_px)  # a stride may be longer than both
     small, large = (
         trace_step(
             model, _window(model, in_channels, side_px, channels_last), loss=None, bf16=bf16, device=kind

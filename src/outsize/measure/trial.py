@@ -64,6 +64,22 @@ def try_tiling(
     than rounding: that is for `probe_halo` to find. This finds what an operation graph of one size does not show:
     dependence on size, place, the rest of the batch, or earlier runs.
     """
+    return _tried(model, lambda picture: _cuts(halo, picture), num_inputs, device)
+
+
+def try_history(
+    model: Run, stride_px: int, num_inputs: int, *, device: str | torch.device | None = None
+) -> tuple[Obstacle, ...]:
+    """Return what speaks against a model that is not cut: that it answers differently from run to run."""
+    return _tried(model, lambda picture: _repeats(stride_px, picture), num_inputs, device)
+
+
+_Tries = Callable[[Callable[..., Tensor]], Iterator[_Try]]  # of a maker of pictures
+
+
+def _tried(
+    model: Run, tries: _Tries, num_inputs: int, device: str | torch.device | None
+) -> tuple[Obstacle, ...]:
     with ExitStack() as stack:
         if isinstance(model, nn.Module):
             stack.enter_context(as_it_was(model))
@@ -75,7 +91,7 @@ def try_tiling(
         where = torch.device(own if device is None else device)
         for judge, dtype in _judges(model):
             try:
-                return _try_all(judge, halo, num_inputs, dtype, where)
+                return _try_all(judge, tries, num_inputs, dtype, where)
             except _CRASHES as error:  # as of a model that does not take this precision
                 failures.append(first_line(error))
         return (Obstacle("", "trial", f"it cannot be tried on a small picture ({failures[-1]})"),)
@@ -95,7 +111,7 @@ def _judges(model: Run) -> Iterator[tuple[Run, torch.dtype]]:
 
 
 def _try_all(
-    run: Run, halo: Halo, num_inputs: int, dtype: torch.dtype, device: torch.device
+    run: Run, tries: _Tries, num_inputs: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Obstacle, ...]:
     generator = torch.Generator().manual_seed(_SEED)
 
@@ -105,11 +121,7 @@ def _try_all(
 
     tolerance = _TOLERANCES.get(dtype, 0.05)
     found = []
-    for each in (
-        *_repeats(halo, picture),
-        _samples(halo, picture),
-        *_tiles(halo, picture),
-    ):
+    for each in tries(picture):
         if (module := _differing(run, each, tolerance)) is not None:
             found.append(Obstacle(module, "trial", each.reason))
             if each.reason == HISTORY:
@@ -117,8 +129,14 @@ def _try_all(
     return tuple(dict.fromkeys(found))
 
 
-def _repeats(halo: Halo, picture: Callable[..., Tensor]) -> Iterator[_Try]:
-    side_px = _at_least(halo.stride_px, 16)
+def _cuts(halo: Halo, picture: Callable[..., Tensor]) -> Iterator[_Try]:
+    yield from _repeats(halo.stride_px, picture)
+    yield _samples(halo, picture)
+    yield from _tiles(halo, picture)
+
+
+def _repeats(stride_px: int, picture: Callable[..., Tensor]) -> Iterator[_Try]:
+    side_px = _at_least(stride_px, 16)
     inputs = picture(1, side_px, 2 * side_px)
     all_of = Window(0, 0, side_px, 2 * side_px)
     yield _Try(HISTORY, inputs, [(inputs, all_of, None, 0)] * _REPEATS)

@@ -137,7 +137,10 @@ def _input_size(graph: ModelGraph) -> tuple[int, int]:
 def _check_output(op: Op, made_by: Step | None, size: tuple[int, int], *, is_known: bool) -> list[Obstacle]:
     if made_by is not None and made_by.place.axes is None:
         return [Obstacle(op.module, op.kind, "the output is not a map over the picture", op.index)]
-    if made_by is None or made_by.place.sizes != size or any(scale != 1 for scale in made_by.place.scales):
+    if made_by is not None and made_by.place.sizes == size and any(x != 1 for x in made_by.place.scales):
+        reason = "the output is resized to the picture's size by another factor than its maps are smaller by"
+        return [Obstacle(op.module, op.kind, reason, op.index)]
+    if made_by is None or made_by.place.sizes != size:
         found = " x ".join(map(str, op.shape))
         needed = f"height and width of the input, {size[0]} x {size[1]}"
         raise TraceError(

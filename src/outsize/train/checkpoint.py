@@ -262,4 +262,8 @@ def _card_from(tree: dict[str, Any], path: Path) -> Card:
 def to_device(model: nn.Module, device: torch.device, *, channels_last: bool = True) -> nn.Module:
     """Move a model to where it runs; channels last is the faster layout on GPUs and CPUs alike."""
     # in this order: what is laid out anew on a GPU leaves gaps between weights there, for good
-    return (model.to(memory_format=torch.channels_last) if channels_last else model).to(device)
+    if channels_last:
+        for each in (*model.parameters(), *model.buffers()):
+            if each.dim() == 4:  # module.to() would refuse a model with weights of five axes, as of Conv3d
+                each.data = each.data.to(memory_format=torch.channels_last)
+    return model.to(device)

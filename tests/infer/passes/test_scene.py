@@ -9,7 +9,7 @@ import pytest
 import rasterio
 import torch
 from tests.conftest import WriteRaster
-from tests.infer.passes.zoo import Small, conv, squeeze
+from tests.infer.passes.zoo import Forward, Small, conv, squeeze
 from torch import Tensor, nn
 
 import outsize
@@ -131,6 +131,60 @@ def test_a_module_with_a_history_is_refused_in_passes_too(path: Path, tmp_path: 
             made: Tensor = self.layer(x) * (x.mean() + self.runs)
             return made
 
-    with pytest.raises(PlanError, match=r"nor in passes, .*not the whole picture's"):
+    with pytest.raises(PlanError, match=r"nor in passes, .*differs from run to run"):
         outsize.predict(Drifting().eval(), path, tmp_path / "map.tif", limits=CUT, device="cpu")
     assert trial.pass_graph(squeezed(), 5, (32, 32), 1) is None  # it takes three bands
+
+
+def test_a_module_that_changes_its_ways_now_and_then_is_refused_in_passes_too(
+    path: Path, tmp_path: Path
+) -> None:
+    class Fickle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls = conv(3, 4), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            made: Tensor = self.layer(x) * x.mean()
+            return made if self.calls < 9 else -made
+
+    with pytest.raises(PlanError, match=r"nor in passes, .*differs from run to run"):
+        outsize.predict(Fickle().eval(), path, tmp_path / "map.tif", limits=CUT, device="cpu")
+
+
+def _less_median(m: nn.ModuleList, x: Tensor) -> Tensor:
+    middle = x.flatten(1).median(1)[0]  # a view in the graph
+    return m[0](x - middle[:, None, None, None])
+
+
+def _resized_and_back(m: nn.ModuleList, x: Tensor) -> Tensor:
+    size = x.shape[-2], x.shape[-1]
+    return nn.functional.interpolate(
+        m[0](nn.functional.interpolate(x, size=(51, 77))), size=size, mode="bilinear"
+    )
+
+
+def _without_padding(m: nn.ModuleList, x: Tensor) -> Tensor:
+    return nn.functional.interpolate(m[0](x), size=(x.shape[-2], x.shape[-1]), mode="bilinear")
+
+
+@pytest.mark.parametrize(
+    ("forward", "layer"),
+    [
+        (_less_median, conv(3, 4)),
+        (_resized_and_back, conv(3, 4)),
+        (_without_padding, nn.Conv2d(3, 4, 3)),
+    ],
+)
+def test_modules_of_odd_sizes_and_layouts(
+    write_raster: WriteRaster, tmp_path: Path, forward: Forward, layer: nn.Module
+) -> None:
+    pixels = np.random.default_rng(5).integers(1, 200, (3, 150, 200)).astype(np.uint8)
+    path = write_raster("large.tif", pixels)
+    model, target = Small(forward, layer).eval(), tmp_path / "map.tif"
+    done = outsize.predict(model, path, target, limits={"tile_px": 128}, device="cpu")
+    assert (done["exact"], done["equals"], done["num_tiles"]) == (True, "model(scene)", 4)
+    with torch.inference_mode():
+        whole = model(torch.from_numpy(pixels).float()[None]).argmax(1)[0].numpy()
+    assert (predicted(target) != whole).mean() < 1e-3

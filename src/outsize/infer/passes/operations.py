@@ -135,7 +135,12 @@ def _call(at: TileValues, index: int, value_of: Callable[[int], Any]) -> Any:
     args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), given)
     args, kwargs = fx.node.map_arg((args, kwargs), lambda each: value_of(at.program.index_of[each.name]))
     target: Any = node.target
+    if target in _VIEWS:  # a map may lie channels last here, and did not when the graph was made
+        target = torch.ops.aten.reshape.default
     return target(*args, **kwargs)
+
+
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 def _pointwise(run: _Run) -> Any:

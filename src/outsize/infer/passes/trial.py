@@ -14,6 +14,7 @@ from outsize.infer.passes.run import PassRun
 from outsize.measure.apart import further
 from outsize.measure.kept import as_it_was
 from outsize.measure.tensors import own_device, own_dtype
+from outsize.measure.trial import try_history
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes import PassGraph, Walk
 from outsize.units import format_size
@@ -38,7 +39,12 @@ def pass_graph(
         laid = program_for(model, num_channels, size, stride_px).laid
     except TraceError:
         return None
-    if trust or laid.obstacles or _agrees(model, num_channels, stride_px):
+    if trust or laid.obstacles:
+        return laid
+    # passes run the graph of one moment: what answers otherwise at the next has no answer that they could equal
+    if found := try_history(model, stride_px, num_channels):
+        return replace(laid, obstacles=found)
+    if _agrees(model, num_channels, stride_px):
         return laid
     reason = "its answer for a small picture in passes is not the whole picture's"
     return replace(laid, obstacles=(Obstacle("", "trial", reason),))
