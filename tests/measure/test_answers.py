@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -70,3 +72,18 @@ def test_a_compiled_model_is_not_run_as_compiled() -> None:
     model = torch.compile(nn.Conv2d(2, 3, 1), backend=refuse)
     (found,) = answer_on_shapes(model, (1, 2, 8, 8))
     assert found.shape == (1, 3, 8, 8)
+
+
+def test_a_size_that_is_not_taken_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    class Halved(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x, nn.functional.max_pool2d(x, 2).repeat(1, 1, 2, 2)], 1)
+
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(caplog.handler)
+    try:
+        with pytest.raises(TraceError):
+            answer_on_shapes(Halved(), (1, 3, 9, 9))
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert caplog.records == []

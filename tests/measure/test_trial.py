@@ -99,3 +99,5 @@ def test_history_alone_is_tried_where_nothing_is_cut() -> None:
     [found] = try_history(Changed(_counted), 1, 3)
     assert (found.module, found.reason) == ("inner", HISTORY)
     assert try_history(Changed(lambda _, x: x - x.mean()), 1, 3) == ()
+    mirrored = Changed(lambda _, x: nn.functional.pad(x, (24,) * 4, mode="reflect"))
+    assert try_history(mirrored, 1, 3) == ()  # less than 25 px would be too few

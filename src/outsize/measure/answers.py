@@ -14,6 +14,7 @@ from outsize.errors import OutsizeError, TraceError
 from outsize.measure.ghost import ghost_of
 from outsize.measure.step import why_not_followed
 from outsize.measure.tensors import own_dtype
+from outsize.measure.trace import quiet
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def answer_on_shapes(
     try:
         ghost = ghost_of(model, mode).eval()
         # compiled code would take the shapes for numbers, and crash
-        with torch.compiler.set_stance("force_eager"), mode:
+        with torch.compiler.set_stance("force_eager"), quiet(), mode:
             for parameter in ghost.parameters():  # or autograd would not note how the answer was made
                 parameter.requires_grad_(parameter.is_floating_point())
             answer = ghost(torch.empty(tuple(shape), dtype=own_dtype(model), memory_format=layout))

@@ -29,7 +29,12 @@ from outsize.tiles.rules import NAMED
 # and not square, so that a size fixed inside the model does not pass for a multiple of the picture's.
 EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX = 768, 1152
 
-_NOISY_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch.export", "torch._export")
+_NOISY_LOGGERS = (
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.export",
+    "torch._export",
+    "torch._subclasses.fake_tensor",  # of each size that a model does not take
+)
 
 
 def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]) -> ModelGraph:
@@ -43,7 +48,7 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
 
 def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
     """Export a model in evaluation mode for inputs of just these shapes; their numbers are never looked at."""
-    with _evaluating(model), _quiet(), torch.no_grad():
+    with _evaluating(model), quiet(), torch.no_grad():
         try:
             with as_it_was(model):
                 program: ExportedProgram = torch.export.export(model, inputs, strict=False)
@@ -105,7 +110,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep export's remarks about its own workings from the user; its errors still come through.
 
     One of them is no warning and no log record: where a branch depends on data, the graph so far is

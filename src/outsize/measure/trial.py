@@ -71,7 +71,7 @@ def try_history(
     model: Run, stride_px: int, num_inputs: int, *, device: str | torch.device | None = None
 ) -> tuple[Obstacle, ...]:
     """Return what speaks against a model that is not cut: that it answers differently from run to run."""
-    return _tried(model, lambda picture: _repeats(stride_px, picture), num_inputs, device)
+    return _tried(model, lambda picture: _repeats(stride_px, picture, 48), num_inputs, device)
 
 
 _Tries = Callable[[Callable[..., Tensor]], Iterator[_Try]]  # of a maker of pictures
@@ -135,8 +135,8 @@ def _cuts(halo: Halo, picture: Callable[..., Tensor]) -> Iterator[_Try]:
     yield from _tiles(halo, picture)
 
 
-def _repeats(stride_px: int, picture: Callable[..., Tensor]) -> Iterator[_Try]:
-    side_px = _at_least(stride_px, 16)
+def _repeats(stride_px: int, picture: Callable[..., Tensor], least_px: int = 16) -> Iterator[_Try]:
+    side_px = _at_least(stride_px, least_px)
     inputs = picture(1, side_px, 2 * side_px)
     all_of = Window(0, 0, side_px, 2 * side_px)
     yield _Try(HISTORY, inputs, [(inputs, all_of, None, 0)] * _REPEATS)
