@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from outsize.errors import OutputError
+from outsize.errors import OutputError, RunError
 from outsize.files.ownership import Consent
-from outsize.runs import RunFolder, is_own, output_errors, refuse_foreign, working_in, write_text
+from outsize.runs import (
+    RunFolder,
+    as_written,
+    is_own,
+    output_errors,
+    refuse_foreign,
+    working_in,
+    write_text,
+)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What a file may hold the fields of."""
+
+    text: str
+
+
+def takes_one(one: object) -> object:
+    return one
 
 
 @pytest.mark.parametrize(
@@ -118,3 +140,34 @@ def test_no_run_goes_into_a_root_or_a_home(
         with pytest.raises(OutputError, match=match), working_in(RunFolder(place), "train", consent):
             pytest.fail("let in")
     assert _left(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda tree: tree["none"],
+        lambda tree: tree["text"].items(),
+        lambda tree: tree["text"] + 1,
+        lambda tree: float(tree["text"]),
+        lambda tree: 1 / tree["zero"],
+        lambda tree: Fields(**tree),
+    ],
+)
+def test_what_a_file_lacks_is_told_of_the_file(take: Callable[[Any], object]) -> None:
+    with pytest.raises(RunError, match=r"a\.json cannot be understood"), as_written(Path("a.json"), "train"):
+        take({"text": "a", "zero": 0})
+
+
+@pytest.mark.parametrize(
+    ("take", "kind"),
+    [
+        (lambda tree: Path().no_such_name, AttributeError),
+        (lambda tree: Path.read_text(), TypeError),
+        (lambda tree: takes_one(tree, 2), TypeError),
+        (lambda tree: takes_one(nobody=tree), TypeError),
+        (lambda tree: no_such_name, NameError),  # type: ignore[name-defined]  # noqa: F821
+    ],
+)
+def test_a_bug_is_no_broken_file(take: Callable[[Any], object], kind: type[Exception]) -> None:
+    with pytest.raises(kind), as_written(Path("a.json"), "train"):
+        take({"text": "a"})

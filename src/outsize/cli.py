@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from outsize.bench import ROUNDS
 from outsize.commands.memory_line import host_shortage
 from outsize.errors import OutsizeError
+from outsize.files.refused import refused_name
 from outsize.progress import Reporter
 from outsize.stopping import Stopped, listening
 
@@ -368,7 +369,7 @@ def main() -> None:
         with listening():
             app()
     except (OutsizeError, MemoryError, OSError, RuntimeError, ImportError, SystemError) as error:
-        told = host_shortage(error) or error
+        told = host_shortage(error) or refused_name(error) or error
         if not isinstance(told, OutsizeError):
             raise
         sys.stderr.write(f"outsize: {told}\n")

@@ -303,10 +303,24 @@ def read_json_lines(path: Path, made_by: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def as_written(path: Path, made_by: str) -> Iterator[None]:
-    """Say which file of a run is not as outsize wrote it: parts that the block takes from it are missing, or others."""
+    """Say which file of a run is not as outsize wrote it: parts that the block takes from it are missing, or others.
+
+    What no content of a file can cause is a bug of ours, and stays one.
+    """
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        if _is_bug(error):
+            raise
         found = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
         need, remedy = f"what `outsize {made_by}` writes", f"run `outsize {made_by}` again"
         raise RunError(explain(f"{path} cannot be understood", found, need, remedy)) from error
+
+
+def _is_bug(error: Exception) -> bool:
+    """Say whether the code is wrong, and not what it read: an attribute of what no file holds, a call misspelt."""
+    if isinstance(error, AttributeError):
+        return not isinstance(error.obj, dict | list | str | int | float | None)
+    # the fields of an `__init__` are those of the file
+    is_call = isinstance(error, TypeError) and re.search(r"(positional|keyword) argument", str(error))
+    return bool(is_call) and "__init__" not in str(error)

@@ -40,6 +40,12 @@ def test_a_pattern_without_images_is_named(tmp_path: Path) -> None:
         find_images([f"{tmp_path}/*.tif"], LABELS)
 
 
+@pytest.mark.parametrize("pattern", ["?" * 300, "[a]" * 200, "x/*" + "b" * 300])
+def test_a_pattern_longer_than_any_name_finds_nothing(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(DataError, match="no image found"):
+        find_images([f"{tmp_path}/{pattern}"], LABELS)
+
+
 def test_labels_of_another_size_are_refused(write_raster: WriteRaster) -> None:
     path = write_raster("a.tif", IMAGE)
     write_raster("a_labels.tif", np.zeros((20, 31), np.uint8))

@@ -117,3 +117,11 @@ def test_labels_elsewhere_across_systems_leave_nothing(tmp_path: Path, scene: Pa
     with pytest.raises(DataError, match=r"l\.tif miss the scene"):
         warp_labels(labels, describe(scene), tmp_path / "made.tif", ignore_value=255, key="")
     assert not (tmp_path / "made.tif").exists()
+
+
+def test_systems_that_cannot_be_brought_together_are_told(tmp_path: Path, scene: Path) -> None:
+    local = 'LOCAL_CS["a building site",UNIT["metre",1]]'
+    labels = describe(write(tmp_path / "l.tif", np.ones((120, 100), np.uint8), crs=local))
+    with pytest.raises(DataError, match="coordinate systems that cannot be brought together"):
+        warp_labels(labels, describe(scene), tmp_path / "made.tif", ignore_value=255, key="")
+    assert not (tmp_path / "made.tif").exists()

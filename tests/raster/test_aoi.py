@@ -133,3 +133,9 @@ def test_a_scene_without_a_place_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.gpkg", SHAPES, "EPSG:32632")
     with pytest.raises(DataError, match=r"picture\.png: found no coordinate system in the scene"):
         open_aoi(path, describe(tmp_path / "picture.png"))
+
+
+def test_a_shape_too_wide_to_be_laid_is_told(tmp_path: Path, info: SceneInfo) -> None:
+    path = _write(tmp_path / "wide.gpkg", [shapely.box(0, 0, 1e308, 1e308)], "EPSG:32632")
+    with pytest.raises(DataError, match=r"wide\.gpkg cannot be reprojected"):
+        open_aoi(path, info)

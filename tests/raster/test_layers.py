@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +184,46 @@ def test_layers_have_the_name_of_their_file(tmp_path: Path) -> None:
     for suffix in _DRIVERS:
         with opened(draw(tmp_path / f"my fields-1.b{suffix}"), "labels") as source:
             assert layer_names(source) == ["my fields-1.b"]
+
+
+@pytest.mark.parametrize("layers", ["the view alone", "both"])
+def test_a_view_that_never_ends_is_told(tmp_path: Path, layers: str) -> None:
+    path = draw(tmp_path / "a.gpkg")
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(
+            f"CREATE VIEW v AS {endless} SELECT x AS fid, CAST(NULL AS BLOB) AS geom, 'a' AS kind FROM c"
+        )
+        file.execute(
+            "INSERT INTO gpkg_contents (table_name, data_type, srs_id) VALUES ('v', 'features', 4326)"
+        )
+        file.execute("INSERT INTO gpkg_geometry_columns VALUES ('v', 'geom', 'POLYGON', 4326, 0, 0)")
+        if layers == "the view alone":
+            file.execute("DELETE FROM gpkg_contents WHERE table_name = 'a'")
+            file.execute("DELETE FROM gpkg_geometry_columns WHERE table_name = 'a'")
+            file.execute("DROP TABLE a")
+        file.commit()
+    with pytest.raises(DataError, match="layer v, which is view and no table"):
+        attribute_values(path, "v", "kind")
+    with pytest.raises(DataError, match="layer v, which is view and no table"):
+        list_attributes(path, "v")
+    if layers == "both":
+        assert attribute_values(path, "a", "kind") == {"a": 2}
+        assert attribute_values(path, None, "kind") == {"a": 2}
+    else:
+        with pytest.raises(DataError, match="layer v, which is view and no table"):
+            attribute_values(path, None, "kind")
+
+
+def test_a_system_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    path = draw(tmp_path / "a.shp")
+    place = path.with_suffix(".prj")
+    place.write_bytes(place.read_bytes().replace(b"WGS_1984", b"WGS\xff\x81", 1))
+    with pytest.raises(DataError, match="found a coordinate system that cannot be read, needed"):
+        list_attributes(path, None)
+
+
+def test_a_bug_of_ours_is_no_broken_file(tmp_path: Path) -> None:
+    path = draw(tmp_path / "a.gpkg")
+    with pytest.raises(UnboundLocalError, match="ours"), opened(path, "labels"):
+        raise UnboundLocalError("local variable 'ours' referenced before assignment")

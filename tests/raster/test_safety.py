@@ -362,3 +362,5 @@ def test_a_pipe_named_as_a_picture_does_not_hang(tmp_path):
         Picture(path)
     with pytest.raises(UnsafeFileError, match="a pipe"):
         is_picture(path)
+    with pytest.raises(UnsafeFileError, match="a pipe"):
+        describe(path)

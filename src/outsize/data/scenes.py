@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -248,7 +249,7 @@ def _matches(pattern: str) -> list[Path]:
     first = next((number for number, part in enumerate(parts) if _is_pattern(part)), None)
     if first is None:
         return [Path(pattern)]
-    if Path(pattern).exists():  # a name with brackets in it
+    if os.path.lexists(pattern):  # a name with brackets in it; as a pattern it may be longer than any name
         return [Path(pattern)]
     return matching(Path(*parts[:first]), parts[first:], pattern)
 

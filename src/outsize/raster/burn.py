@@ -88,8 +88,6 @@ def attribute_values(path: Path, layer: str | None, attribute: str) -> Counter[s
 
 
 def _describe(path: Path, source: str, layer: str | None) -> dict[str, Any]:
-    import pyogrio
-
     names = layers.layer_names(source)
     if layer is None and len(names) != 1:
         need, remedy = "one layer", "name it in data.layer"
@@ -100,8 +98,7 @@ def _describe(path: Path, source: str, layer: str | None) -> dict[str, Any]:
         remedy = f"set data.layer = {near[0]!r}" if near else "export the labels again"
         need = f"one of {', '.join(names)}" if near else "a layer"
         raise DataError(explain(f"labels {path} have no such layer", repr(layer), need, remedy))
-    found_there: dict[str, Any] = pyogrio.read_info(source, layer=layer, force_total_bounds=True)
-    return found_there
+    return layers.describe_layer(source, layer)
 
 
 def read_polygons(labels: PolygonLabels, scene: SceneInfo) -> tuple[NDArray[Any], NDArray[np.uint8]]:

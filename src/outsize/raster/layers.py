@@ -9,10 +9,11 @@ among the first, that no driver for text sees past. What lies beside the file is
 from __future__ import annotations
 
 import re
+import sqlite3
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,11 +72,16 @@ def opened(path: Path, what: str) -> Iterator[str]:
         except (
             *(pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ProjError),
             *(shapely.errors.ShapelyError, ValueError, OverflowError, OSError),
-            UnboundLocalError,  # pyogrio's own, where a coordinate system cannot be written as text
+            UnboundLocalError,
         ) as error:
             found = (
                 one_line(error).replace(f"{_DRIVERS[suffix]}{link}", path.name).replace(str(link), path.name)
             )
+            if isinstance(error, UnboundLocalError):
+                if "'wkt'" not in found:
+                    raise
+                # pyogrio's own code takes a name that got no value where a system cannot be written as text
+                found = "a coordinate system that cannot be read"
             need, remedy = "polygons in a whole file", "export it again (ogr2ogr)"
             raise DataError(explain(f"{what} {path} cannot be read", found[:200], need, remedy)) from error
 
@@ -97,11 +103,39 @@ def read_layer(
     import pyogrio
     import shapely
 
+    layer = layer_names(source)[0] if layer is None else layer
+    _refuse_view(source, layer)
     about, _, wkb, found = pyogrio.raw.read(source, layer=layer, columns=list(columns), bbox=bbox)
     if wkb is None or len(found) != len(columns):
         raise ValueError("a table without shapes" if wkb is None else "columns of one name")
     shapes = shapely.force_2d(shapely.from_wkb(np.asarray(wkb, object)))
     return about["crs"], shapes, list(found)
+
+
+def describe_layer(source: str, layer: str | None) -> dict[str, Any]:
+    """Return what pyogrio says of a layer: its fields, its coordinate system, where its shapes lie."""
+    import pyogrio
+
+    _refuse_view(source, layer_names(source)[0] if layer is None else layer)
+    found: dict[str, Any] = pyogrio.read_info(source, layer=layer, force_total_bounds=True)
+    return found
+
+
+def _refuse_view(source: str, layer: str) -> None:
+    """Refuse a layer of a GeoPackage that is no table: the query behind a view may never end."""
+    if not source.startswith("GPKG:"):
+        return
+    address = f"{Path(source.removeprefix('GPKG:')).as_uri()}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as file:
+            query = "SELECT type, sql FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
+            held = file.execute(query, (layer,)).fetchmany(2)
+    except sqlite3.Error as error:
+        raise ValueError(one_line(error)) from error
+    if [kind for kind, sql in held if str(sql).startswith("CREATE TABLE")] != ["table"]:
+        raise ValueError(
+            f"layer {layer}, which is {held[0][0] if held else 'nothing'} and no table of its own"
+        )
 
 
 def are_finite(shapes: NDArray[Any]) -> NDArray[np.bool_]:

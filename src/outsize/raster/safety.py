@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-import struct
 from pathlib import Path
 from xml.parsers import expat
 
@@ -94,7 +93,8 @@ def is_there(path: Path) -> bool:
     except OSError:
         return False
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise unsafe(path, "a pipe or a device", "a plain file")
+        remedy = "copy what comes out of it into a file"
+        raise UnsafeFileError(explain(f"{path} is refused", "a pipe or a device", "a plain file", remedy))
     return stat.S_ISREG(mode)
 
 
@@ -117,20 +117,6 @@ def parse_xml(path: Path, parser: expat.XMLParserType, what: str) -> None:
 def unsafe(path: Path, found: str, needed: str) -> UnsafeFileError:
     """Say that a file is refused."""
     return UnsafeFileError(explain(f"{path} is refused", found, needed, SHARED_REMEDY))
-
-
-def refuse_cut_tiff(path: Path) -> None:
-    """Refuse a TIFF whose directory is said to lie behind its end: libtiff would tell of some in a line of its own."""
-    start = first_bytes(path, 16)
-    order = {b"II": "<", b"MM": ">"}.get(start[:2])
-    form = {b"*": "I", b"+": "8xQ"}.get(start[2:4].strip(b"\0")) if order else None
-    if order is None or form is None or len(start) < 16:
-        return
-    (offset,) = struct.unpack(order + form, (start if "Q" in form else start[4:8]))
-    size_bytes = path.stat().st_size
-    if offset >= size_bytes:
-        found, need = f"{size_bytes:,} bytes", f"more than {offset:,}"
-        raise DataError(explain(f"{path} is truncated", found, need, "copy the file again from its source"))
 
 
 def begins_as_xml(path: Path) -> bool:

@@ -14,6 +14,7 @@ from outsize.errors import DataError, explain
 from outsize.raster import picture, safety
 from outsize.raster.georef import NO_PLACE, GeoRef
 from outsize.raster.mosaic import remade_vrt
+from outsize.raster.tiffs import refuse_cut_tiff
 from outsize.raster.worldfile import find_place, find_projection, placed, world_files
 from outsize.tiles.window import Window
 
@@ -110,7 +111,6 @@ def _opening(path: Path, allow_references: bool) -> _Opening:
     if path.suffix.lower() == ".vrt" or safety.begins_as_xml(path):
         return _Opening(path, remade_vrt(path, check_image), ("VRT",))
     check_beside(path)
-    safety.refuse_cut_tiff(path)
     return _Opening(path, source, safety.OWN_DRIVERS)
 
 
@@ -121,7 +121,8 @@ def check_image(path: Path) -> None:
 
 
 def check_beside(path: Path) -> None:
-    """Refuse overviews and masks beside an image that are no TIFFs, and what else may name other files."""
+    """Refuse a cut image; beside it, overviews and masks that are no TIFFs, and what else may name other files."""
+    refuse_cut_tiff(path)
     for world in world_files(path):
         safety.is_there(world)
     for beside in safety.files_beside(path):
@@ -136,7 +137,7 @@ def _refuse_no_file(path: Path) -> None:
         status = None
     if status is not None and stat.S_ISDIR(status.st_mode):
         found, remedy = "a folder", "give the images inside it"
-    elif status is None or not stat.S_ISREG(status.st_mode):
+    elif status is None or not safety.is_there(path):
         found, remedy = "no such file", "check the path"
     elif status.st_size == 0:
         found, remedy = "an empty file of 0 bytes", "copy it again from its source"
