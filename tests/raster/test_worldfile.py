@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -145,4 +146,14 @@ def test_a_projection_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pgw").write_text(WORLD)
     (tmp_path / "a.prj").write_text("somewhere")
     with pytest.raises(DataError, match="names no coordinate system"):
+        describe(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("name", ["a.pgw", "a.png.aux.xml", "a.prj"])
+def test_a_pipe_beside_a_picture_is_told(tmp_path: Path, name: str) -> None:
+    draw(tmp_path / "a.png")
+    if name == "a.prj":
+        (tmp_path / "a.pgw").write_text(WORLD)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UnsafeFileError, match="a pipe"):
         describe(tmp_path / "a.png")
