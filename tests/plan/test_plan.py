@@ -12,6 +12,7 @@ from outsize.plan.plan import (
     Fuse,
     Moved,
     Offload,
+    Passes,
     Plan,
     Recompute,
     Rejected,
@@ -22,7 +23,7 @@ from outsize.plan.plan import (
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Reach
 
-TILING = Tiling(256, (32, 48), (16, 64), 16)
+TILING = Tiling(256, (32, 48), (16, 64), 16, pads=False)
 
 
 FIRST, SECOND = ("encoder.0", 0, 1), ("head", 1, 0)
@@ -44,6 +45,7 @@ EVERYTHING = Plan(
     offload=Offload(("encoder", "decoder"), host_bytes=2**30, device_bytes=2**20),
     graph=True,
     paged=True,
+    passes=Passes(3, 2, 256, 2**20, 2**24, on_disk=True, work=1.5, stride_px=16),
     step_s=0.25,
 )
 
