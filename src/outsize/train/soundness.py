@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -114,7 +115,7 @@ def first_bad(tensors: Mapping[str, Tensor], may_be_infinite: Iterable[str] = ()
     free = frozenset(may_be_infinite)
     named = [
         (name, value)
-        for name, value in tensors.items()
+        for name, value in ((name, _held_here(each)) for name, each in tensors.items())
         if (value.is_floating_point() or value.is_complex()) and value.numel()
     ]
     for devices_tensors in _by_device(named).values():
@@ -123,6 +124,12 @@ def first_bad(tensors: Mapping[str, Tensor], may_be_infinite: Iterable[str] = ()
             if not sound:
                 return name
     return None
+
+
+def _held_here(value: Tensor) -> Tensor:
+    """Return the part of a tensor that this process holds: FSDP's weights cannot be read as a whole without copies."""
+    to_local = getattr(value, "to_local", None)
+    return value if to_local is None else cast(Tensor, to_local())
 
 
 def _by_device(named: Iterable[tuple[str, Tensor]]) -> dict[torch.device, list[tuple[str, Tensor]]]:
