@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,10 @@ from numpy.typing import NDArray
 
 from outsize.data.synthetic import CLASSES, draw_scene
 from outsize.files.private import private_folder
+
+# A shell that starts the tests in the background has Ctrl-C ignored by them; those about it send it themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What this machine can do is measured once, and remembered where nothing else is.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="outsize-tests-")

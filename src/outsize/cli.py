@@ -16,6 +16,7 @@ from outsize.bench import ROUNDS
 from outsize.commands.memory_line import host_shortage
 from outsize.errors import OutsizeError
 from outsize.files.refused import refused_name
+from outsize.measure.address import refuse_little_address_space
 from outsize.progress import Reporter
 from outsize.stopping import Stopped, listening
 
@@ -156,6 +157,7 @@ def plan(
     quiet: Quiet = False,
 ) -> None:
     """Say what fits the memory limit, how, how long it takes, and why."""
+    refuse_little_address_space()
     from outsize.commands import plan as command
 
     command.plan(
@@ -182,6 +184,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train as the job says."""
+    refuse_little_address_space()
     from outsize.commands import train as command
 
     if resume and overwrite:
@@ -230,6 +233,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict whole scenes: a map (COG), its confidence, polygons; or the objects in them."""
+    refuse_little_address_space()
     from outsize.commands import predict as command
     from outsize.files.ownership import Consent
 
@@ -263,6 +267,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Score a run's maps against labels, or compare two runs."""
+    refuse_little_address_space()
     from outsize.commands import compare, evaluate
 
     if other is None:
@@ -290,6 +295,7 @@ def report(
 @app.command()
 def verify(run: RunPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
     """Prove that tiling and the plan of the training step changed nothing, on the run's own model."""
+    refuse_little_address_space()
     from outsize.commands import verify as command
 
     command.verify(run, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))
@@ -323,6 +329,7 @@ def memory(
     quiet: Quiet = False,
 ) -> None:
     """Measure peak memory against step time, for ours within budgets and for every other way."""
+    refuse_little_address_space()
     from outsize.commands import bench as command
 
     command.memory(

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from outsize import cli
+from outsize.commands import memory_line
 from outsize.commands.memory_line import host_shortage
 from outsize.errors import ModelError
 
@@ -45,6 +46,17 @@ def test_what_led_to_an_error_counts() -> None:
 )
 def test_other_errors_are_none(error: Exception) -> None:
     assert host_shortage(error) is None
+
+
+def test_what_may_have_other_causes_is_a_shortage_within_a_limit_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = RuntimeError("could not create a primitive")
+    monkeypatch.setattr(memory_line, "address_space_bytes", lambda: None)
+    assert host_shortage(error) is None
+    monkeypatch.setattr(memory_line, "address_space_bytes", lambda: 6 << 30)
+    told = str(host_shortage(error))
+    assert "could not create a primitive within 6.0 GiB of address space (ulimit -v)" in told
 
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=str)

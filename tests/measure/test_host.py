@@ -28,6 +28,14 @@ def _own(tmp_path: Path, *lines: str) -> Path:
     return path
 
 
+def test_a_limit_on_addresses_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = psutil.Process().memory_info().vms
+    monkeypatch.setattr(host, "address_space_bytes", lambda: taken + 200 * MIB)
+    assert 100 * MIB < free_host_bytes(tmp_path / "nowhere", tmp_path / "nothing") < 300 * MIB
+    monkeypatch.setattr(host, "address_space_bytes", lambda: taken // 2)
+    assert free_host_bytes(tmp_path / "nowhere", tmp_path / "nothing") == 0
+
+
 def test_without_groups_it_is_what_the_machine_has(tmp_path: Path) -> None:
     found = free_host_bytes(tmp_path / "nowhere", tmp_path / "nothing")
     assert found == pytest.approx(psutil.virtual_memory().available, rel=0.2)

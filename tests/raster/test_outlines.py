@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from skimage.measure import label, regionprops_table
 
+from outsize.raster import outlines
 from outsize.raster.outlines import trace
+from outsize.threads import Threads
 
 MAPS = arrays.arrays(
     np.uint8, arrays.array_shapes(min_dims=2, max_dims=2, max_side=14), elements=st.integers(0, 2)
@@ -118,3 +120,16 @@ def test_region_counts_agree_on_a_larger_map():
     found = outline(classes, 37)
     assert sorted(found.num_px.tolist()) == sorted(sizes.astype(int).tolist())
     assert shapely.is_valid(shapes_of(found)).all()
+
+
+def test_what_threads_need_is_loaded_before_they_begin(monkeypatch):
+    """An import without memory can block a thread for good."""
+    order = []
+    pools = {
+        "load_join": lambda: order.append("load"),
+        "Threads": lambda *given: order.append("pool") or Threads(*given),
+    }
+    for name, stand_in in pools.items():
+        monkeypatch.setattr(outlines, name, stand_in)
+    outline(np.zeros((4, 4), np.uint8), strip_rows=2)
+    assert order == ["load", "pool"]

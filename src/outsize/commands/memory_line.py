@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 
 from outsize.errors import RunError, explain, first_line
+from outsize.measure.address import address_space_bytes
 from outsize.units import format_bytes
 
 # how errors without a class of their own begin, or what they hold: of threads, the loader of libraries, torch and GDAL
@@ -24,6 +25,8 @@ _SAID = (
     "unable to allocate",
     "memory allocation",
 )
+# what has other causes, too, and this one where the address space is limited
+_SAID_WITHIN_A_LIMIT = ("could not create a primitive", "error return without exception set")
 _MOST_CHARS = 200
 _GPU = ("cuda", "hip", "gpu")  # whose memory is another matter
 
@@ -33,7 +36,7 @@ def host_shortage(error: BaseException) -> RunError | None:
     for each in _causes(error):
         text = first_line(each)
         if _is_shortage(each, text.lower()):
-            limit = _address_space()
+            limit = address_space_bytes()
             bound = "" if limit is None else f" within {format_bytes(limit)} of address space (ulimit -v)"
             found = f"{text[:_MOST_CHARS]}{bound}"
             remedy = "raise the limit, end other programs, or set limits.host_memory or train.workers lower"
@@ -43,6 +46,8 @@ def host_shortage(error: BaseException) -> RunError | None:
 
 def _is_shortage(error: BaseException, text: str) -> bool:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if any(each in text for each in _SAID_WITHIN_A_LIMIT) and address_space_bytes() is not None:
         return True
     return any(each in text for each in _SAID) and not any(each in text for each in _GPU)
 
@@ -55,12 +60,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(now))
         yield now
         now = now.__cause__ or now.__context__
-
-
-def _address_space() -> int | None:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else limit

@@ -8,20 +8,19 @@ the one that launches the kernels of a GPU.
 from __future__ import annotations
 
 import gc
-import itertools
 import multiprocessing
 import os
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from outsize import stopping
 from outsize.errors import RunError, explain
+from outsize.threads import Threads
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
@@ -36,9 +35,9 @@ def prefetch(
     make: Callable[[Key], Item], keys: Iterable[Key], *, num_threads: int, num_ahead: int
 ) -> Iterator[Item]:
     """Yield make(key) for each key in order, with up to `num_ahead` of them made beforehand by threads."""
-    name = f"read-{next(_numbers)}"
-    with ThreadPoolExecutor(num_threads, thread_name_prefix=name) as pool:
-        yield from _in_order(pool, make, keys, num_ahead, _Threads(name).result)
+    remedy = "give the job more host memory, or set train.workers lower"
+    with Threads(num_threads, "read", "prepares data", remedy) as pool:
+        yield from _in_order(pool, make, keys, num_ahead, pool.result)
 
 
 def prefetch_in_processes(
@@ -81,29 +80,6 @@ def _in_order(
             future.cancel()
 
 
-class _Threads:
-    """Waits for what threads make, and sees when one of them has died, as without memory: its result never comes."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._seen: set[threading.Thread] = set()
-
-    def result(self, future: Future[Item]) -> Item:
-        """Return what a thread has made."""
-        while True:
-            self._seen |= {each for each in threading.enumerate() if each.name.startswith(f"{self._name}_")}
-            wait([future], timeout=_LOOK_S)
-            if future.done():
-                return future.result()
-            for each in self._seen:
-                if not each.is_alive():
-                    found, need = f"{each.name} no longer runs", "all of them until the end"
-                    remedy = "give the job more host memory, or set train.workers lower"
-                    raise RunError(explain("a thread that prepares data ended", found, need, remedy))
-
-
-_numbers = itertools.count()
-_LOOK_S = 1.0
 _remembered: list[Callable[[int], Any]] = []  # in a process of prefetch_in_processes: what it makes
 
 

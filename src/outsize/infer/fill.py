@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +22,7 @@ from outsize.raster.aoi import AreaOfInterest
 from outsize.raster.read import SceneReader
 from outsize.raster.write import Layer, TileStore
 from outsize.tasks.segment import NODATA, Wanted, decode
+from outsize.threads import Threads
 from outsize.tiles.window import Tile
 from outsize.train.checkpoint import Card
 
@@ -55,7 +56,7 @@ def predict_tiles(
     writes: deque[Future[bool]] = deque()
     with (
         SceneReader(info) as reader,
-        ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
+        Threads(1, "write", "writes tiles", "free host memory, or set limits.tile_px lower") as writer,
         streaming(
             model,
             reader,
@@ -72,10 +73,10 @@ def predict_tiles(
         for result in results:
             writes.append(writer.submit(_write, store, result, inside))
             if len(writes) > _AHEAD:
-                found_valid |= writes.popleft().result()
+                found_valid |= writer.result(writes.popleft())
             bar.advance()
         for write in writes:
-            found_valid |= write.result()
+            found_valid |= writer.result(write)
     if len(todo) == num_begun and not found_valid and store.num_unanswered:
         raise none_answered(info.path)
     if len(todo) == num_begun and not found_valid:

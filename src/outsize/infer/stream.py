@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from outsize.plan.plan import Passes
 from outsize.raster.read import SceneReader
 from outsize.strategies.recover import ran_out
 from outsize.tasks.segment import NODATA, UNANSWERED
+from outsize.threads import Threads
 from outsize.tiles.window import Tile, Window
 
 # logits, valid -> named uint8 tensors, and perhaps, as UNANSWERED, a number of pixels per sample
@@ -38,6 +39,7 @@ Prepare = Callable[[Tensor, Tensor], Tensor]  # raw pixels, valid -> network inp
 
 _STRIP_ROWS = 1024  # rows that one thread reads at a time: several threads share the first window
 _MAX_THREADS = 8  # more only wait for each other in the raster library
+_REMEDY = "free host memory, or set limits.tile_px lower"
 _SLOTS = {"cpu": 2, "cuda": 4}
 
 
@@ -114,7 +116,7 @@ def stream_tiles(
     filling: deque[tuple[_Slot, Sequence[Tile], list[Future[None]]]] = deque()
     running: deque[tuple[_Slot, Sequence[Tile]]] = deque()
     run = _Runner(model, prepare, decode, settings)
-    with ThreadPoolExecutor(min(settings.num_threads, _MAX_THREADS), thread_name_prefix="read") as pool:
+    with Threads(min(settings.num_threads, _MAX_THREADS), "read", "reads a scene", _REMEDY) as pool:
         try:
             while batches or filling or running:
                 while free and batches:
@@ -125,7 +127,7 @@ def stream_tiles(
                     slot, batch, reads = filling.popleft()
                     start_s = time.perf_counter()
                     for read in reads:
-                        read.result()
+                        pool.result(read)
                     filled_s = time.perf_counter()
                     run(slot)
                     waits.reads_s += filled_s - start_s
@@ -184,9 +186,7 @@ class _Slot:
             each[:num_px].view(shape) for each in (self._valid, self._device_valid)
         )
 
-    def fill(
-        self, pool: ThreadPoolExecutor, reader: SceneReader, tiles: Sequence[Tile]
-    ) -> list[Future[None]]:
+    def fill(self, pool: Threads, reader: SceneReader, tiles: Sequence[Tile]) -> list[Future[None]]:
         """Have the pool read the tiles' windows, in strips."""
         self.shaped(len(tiles), tiles[0].read)
         images, valid = self.images.numpy(), self.valid.numpy()

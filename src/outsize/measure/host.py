@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import psutil
 
+from outsize.measure.address import address_space_bytes
+
 # Of what is free: the rest is for batches that are prepared, the page cache, and what others take meanwhile.
 USABLE_SHARE = 0.8
 
@@ -27,13 +29,20 @@ _FIRST = _Version(("memory",), "memory.limit_in_bytes", "memory.usage_in_bytes",
 
 def free_host_bytes(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
     """Return the bytes of host memory that this process could have, its own share of a container included."""
-    return min(int(psutil.virtual_memory().available), *_left(groups, own))
+    return min(int(psutil.virtual_memory().available), *_left(groups, own), *_addresses_left())
 
 
 def host_room_bytes(limit_bytes: int | None = None) -> int:
     """Return what a plan may lock in host memory: most of what is free, and no more than limits.host_memory."""
     room_bytes = int(USABLE_SHARE * free_host_bytes())
     return room_bytes if limit_bytes is None else min(limit_bytes, room_bytes)
+
+
+def _addresses_left() -> Iterator[int]:
+    """Yield what `ulimit -v` leaves of the address space, which libraries take much of before anything is computed."""
+    limit_bytes = address_space_bytes()
+    if limit_bytes is not None:
+        yield max(0, limit_bytes - int(psutil.Process().memory_info().vms))
 
 
 def _left(groups: Path, own: Path) -> Iterator[int]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.raster.regions import Corners, Strip, join, scan
+from outsize.raster.regions import Corners, Strip, join, load_join, scan
 from outsize.raster.rings import Rings, string, uncross
+from outsize.threads import Threads
 
 ReadRows = Callable[[int, int], NDArray[Any]]  # first row, end row -> (rows, columns)
 
@@ -73,18 +74,19 @@ def _scan_all(
 ) -> Iterator[Strip]:
     """Read here, scan in threads; at most two strips per thread are in memory."""
     height, width = size
+    load_join()
     waiting: deque[Future[Strip]] = deque()
-    with ThreadPoolExecutor(num_threads) as pool:
+    with Threads(num_threads, "outline", "traces polygons") as pool:
         for first in range(0, height, strip_rows):
             end = min(first + strip_rows, height)
             pixels, stand_in = _merge_skipped(read_classes(max(first - 1, 0), end), skip)
             confidence = read_confidence(first, end) if read_confidence else None
             waiting.append(pool.submit(scan, pixels, first, first > 0, end == height, confidence, stand_in))
             if len(waiting) >= 2 * num_threads:
-                yield waiting.popleft().result()
+                yield pool.result(waiting.popleft())
                 advance(strip_rows * width)
         while waiting:
-            yield waiting.popleft().result()
+            yield pool.result(waiting.popleft())
             advance(strip_rows * width)
 
 

@@ -118,6 +118,11 @@ def _join_runs(pixels: NDArray[Any], starts: NDArray[np.int64]) -> tuple[NDArray
     return join(num_runs, np.concatenate([lower, upper]), np.concatenate([over_lower, under_upper]))
 
 
+def load_join() -> None:
+    """Load what `join` needs, before threads do: an import without memory can end or block a thread for good."""
+    import scipy.sparse.csgraph  # noqa: F401
+
+
 def join(num: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Give `num` things that are linked in pairs the numbers of the groups they form."""
     from scipy.sparse import coo_array
