@@ -125,13 +125,13 @@ def test_a_validation_that_runs_out_of_memory_goes_on_in_smaller_parts(
     plain, _ = trained(job_path, "plain", *asked)
     whole, tried = validating.validate, []
 
-    def failing(task: str, prepared: Prepared, model: torch.nn.Module) -> Mapping[str, Any]:
+    def failing(task: str, prepared: Prepared, model: torch.nn.Module, folder: Path) -> Mapping[str, Any]:
         plan = prepared.predict_plan
         assert plan.tiles is not None
         tried.append((plan.batch, plan.tiles.core_px))
         if plan.batch > 1 or plan.tiles.core_px > 32:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return whole(task, prepared, model)
+        return whole(task, prepared, model, folder)
 
     monkeypatch.setattr(validating, "validate", failing)
     tight, _ = trained(job_path, "tight", *asked)

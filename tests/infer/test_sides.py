@@ -178,7 +178,7 @@ def test_our_networks_answer_the_same_filled_up_or_not(
 
 def test_an_approximate_answer_is_compared_with_nothing(scene: Path) -> None:
     model = nn.Sequential(Crops(), nn.GroupNorm(1, 4)).double()
-    _, done = _predicted(model, scene, tile_px=32, allow_approximate=True)
+    _, done = _predicted(model, scene, tile_px=32, allow_approximate=True, passes=False)
     assert not done["exact"]
     assert "equals" not in done
 

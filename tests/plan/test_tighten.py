@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outsize.errors import PlanError
-from outsize.plan.plan import Plan, Tiling
+from outsize.plan.plan import Passes, Plan, Tiling
 from outsize.plan.tighten import smaller, tighter
 from outsize.plan.way import Way
 
@@ -58,3 +58,15 @@ def test_a_prediction_takes_fewer_tiles_and_then_smaller_ones() -> None:
     assert found == [(3, 80), (1, 80), (1, 40), (1, 16)]  # no smaller than its halo
     one = Plan("predict", 1, 1, 1, True, (), tiles=Tiling(80, (16, 16), (16, 16), 16))
     assert smaller(one, cuts=False) is None
+
+
+def test_passes_take_smaller_cores_whatever_the_halo_says() -> None:
+    passes = Passes(3, 2, 96, 2**20, 2**24, on_disk=False, work=1.5)
+    plan = Plan("predict", 1, 1, 1, True, (), tiles=Tiling(96, (0, 0), (0, 0), 1), passes=passes)
+    less = smaller(plan, cuts=False)
+    assert less is not None
+    assert less.passes is not None
+    assert less.tiles is not None
+    assert (less.passes.core_px, less.tiles.core_px) == (48, 48)
+    assert less.passes.tile_bytes < passes.tile_bytes
+    assert smaller(less, cuts=False) is None

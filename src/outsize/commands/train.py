@@ -189,7 +189,7 @@ def _fit(
             batches=feed.batches,
             validate=lambda model: {
                 **taken(),  # before a validation, which takes memory of its own
-                **_validated(job, prepared, model, recordings, changed),
+                **_validated(job, prepared, model, recordings, changed, saving.run.path),
                 "mix": saving.seen.as_dict(),
                 **what_moved(meter, reporter),
             },
@@ -244,11 +244,12 @@ def _validated(
     model: nn.Module,
     recordings: Recordings,
     changed: Callable[[Plan, str], None],
+    folder: Path,
 ) -> Mapping[str, Any]:
     """Score the model; what a recorded step keeps is let go first where memory is scarce."""
     if prepared.train_plan.is_tight:
         recordings.let_go()
-    return validate_with_less(job.task, prepared, model, changed)
+    return validate_with_less(job.task, prepared, model, changed, folder)
 
 
 def _phases(names: Sequence[str]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import first_line
@@ -18,8 +20,13 @@ if TYPE_CHECKING:
     from outsize.train.log import TrainingLog
 
 
-def validate(task: str, prepared: Prepared, model: nn.Module) -> Mapping[str, Any]:
-    """Return the scores of a model on what is held back, or else on what it learns from."""
+def validate(
+    task: str, prepared: Prepared, model: nn.Module, folder: Path | None = None
+) -> Mapping[str, Any]:
+    """Return the scores of a model on what is held back, or else on what it learns from.
+
+    What passes keep and memory does not hold goes to `folder`.
+    """
     from outsize.infer.ready import stream_settings
 
     card, plan = prepared.card, prepared.predict_plan
@@ -30,7 +37,7 @@ def validate(task: str, prepared: Prepared, model: nn.Module) -> Mapping[str, An
         "statistics": card.statistics,
         "num_classes": len(card.classes),
         "tiling": plan.tiles,
-        "settings": stream_settings(plan, prepared.device, prepared.where.bf16),
+        "settings": replace(stream_settings(plan, prepared.device, prepared.where.bf16), folder=folder),
     }
     if task == "instances":
         from outsize.infer.truth import score_scenes
@@ -46,7 +53,7 @@ def validate(task: str, prepared: Prepared, model: nn.Module) -> Mapping[str, An
 
 
 def validate_with_less(
-    task: str, prepared: Prepared, model: nn.Module, changed: Callable[[Plan, str], None]
+    task: str, prepared: Prepared, model: nn.Module, changed: Callable[[Plan, str], None], folder: Path
 ) -> Mapping[str, Any]:
     """Validate, in smaller parts where memory runs out; `changed` gets each new plan and the reason in words.
 
@@ -59,7 +66,7 @@ def validate_with_less(
     cuts = task != "instances" and prepared.predict_plan.exact and not prepared.facts.halo.obstacles
     while True:
         try:
-            return validate(task, prepared, model)
+            return validate(task, prepared, model, folder)
         except RuntimeError as error:
             less = smaller(prepared.predict_plan, cuts=cuts) if ran_out(error) else None
             if less is None:

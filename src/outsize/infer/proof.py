@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -105,7 +105,8 @@ class TrialProof:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"passed": not self.found, "found": [asdict(each) for each in self.found]}
+        found = [{"module": each.module, "kind": each.kind, "reason": each.reason} for each in self.found]
+        return {"passed": not self.found, "found": found}
 
     def text(self) -> str:
         """Return one line for a person."""

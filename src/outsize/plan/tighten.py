@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from outsize.errors import PlanError, explain
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Passes, Plan, Tiling
 from outsize.plan.way import Way
 from outsize.units import format_bytes
 
+_LEAST_PASS_CORE_PX = 32
 _LESS = 0.97  # of what there is: the shortage tells the least that was wanted, not all of it
 
 
@@ -48,8 +49,21 @@ def smaller(plan: Plan, *, cuts: bool) -> Plan | None:
     if plan.batch > 1:
         why = f"memory ran out with {plan.batch} at once"
         return replace(plan, batch=plan.batch // 2, why=(*plan.why, why))
+    if plan.passes is not None and tiles is not None:
+        return _smaller_passes(plan, plan.passes, tiles)
     if not cuts or tiles is None or tiles.core_px <= max(tiles.stride_px, tiles.halo.largest_px):
         return None  # what is read is halo for the most part, and hardly less with a smaller core
     core_px = max(1, tiles.core_px // 2 // tiles.stride_px) * tiles.stride_px
     why = f"memory ran out with a core of {tiles.core_px} px"
     return replace(plan, tiles=replace(tiles, core_px=core_px), why=(*plan.why, why))
+
+
+def _smaller_passes(plan: Plan, passes: Passes, tiles: Tiling) -> Plan | None:
+    """Halve the cores of passes, exact at any size, until a tile is surroundings for the most part."""
+    core_px = passes.core_px // 2 // passes.stride_px * passes.stride_px
+    if core_px < max(passes.stride_px, _LEAST_PASS_CORE_PX):
+        return None
+    # earlier passes have as large cores as this lets them
+    cut = replace(passes, core_px=core_px, tile_bytes=passes.tile_bytes // 2)
+    why = f"memory ran out with a core of {passes.core_px} px"
+    return replace(plan, passes=cut, tiles=replace(tiles, core_px=core_px), why=(*plan.why, why))
