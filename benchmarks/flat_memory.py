@@ -28,7 +28,7 @@ def main() -> None:
         return
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        from outsize.data.synthetic import draw_scene
+        from outsize.data.synthetic.scenes import draw_scene
 
         tiny = draw_scene(Path(folder), "tiny", 300, 300, 1, vectors=False)
         for side in options.sides:

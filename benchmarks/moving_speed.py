@@ -24,15 +24,15 @@ from plan_error_measured import Case, Network, make_ready
 from plan_error_predicted import fuse_of, traced
 from torch.profiler import ProfilerActivity, profile
 
-from outsize.measure.bandwidth import recall_or_measure
-from outsize.plan.choice import Choice
-from outsize.plan.cost import StepCost
+from outsize.measure.machine.bandwidth import recall_or_measure
 from outsize.plan.machines import find_machine
+from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Swap
-from outsize.plan.search import Search
-from outsize.plan.timeline import Link, Timeline
+from outsize.plan.search.choice import Choice
+from outsize.plan.search.search import Search
+from outsize.plan.search.timeline import Link, Timeline
 from outsize.plan.times import Clock
-from outsize.strategies.traffic import Meter
+from outsize.strategies.swap.traffic import Meter
 
 GIB = 2**30
 CASE = Case(Network("wider_resnet38"), 800, 4, bf16=True, training=True)

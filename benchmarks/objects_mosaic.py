@@ -28,7 +28,7 @@ import rasterio
 import shapely
 from rasterio.windows import Window as Place
 
-from outsize.data.objects import Object, iou
+from outsize.data.objects.object import Object, iou
 from outsize.data.recall import recall_images
 from outsize.data.scenes import open_image
 from outsize.infer.coco_results import read_results, write_results
@@ -36,7 +36,7 @@ from outsize.infer.object_scene import finder_of
 from outsize.infer.objects import find_objects
 from outsize.infer.ready import load_ready
 from outsize.job import load_job
-from outsize.raster.read import SceneReader, describe
+from outsize.raster.reading.read import SceneReader, describe
 from outsize.runs import RunFolder
 
 CORNER_PX = 512  # side of what is filled of a scene that is nearly empty

@@ -26,13 +26,13 @@ import torchvision
 from torchvision.models.detection import MaskRCNN as Plain
 from torchvision.models.detection.rpn import AnchorGenerator
 
-from outsize.data.objects import Object, iou, make_object
+from outsize.data.objects.object import Object, iou, make_object
 from outsize.data.recall import recall_images
 from outsize.data.scenes import open_image
 from outsize.infer.object_scene import finder_of
 from outsize.infer.ready import load_ready
 from outsize.job import load_job
-from outsize.raster.read import SceneReader
+from outsize.raster.reading.read import SceneReader
 from outsize.runs import RunFolder
 from outsize.tiles.window import Window
 

@@ -11,13 +11,14 @@ Four networks, three sizes, float32 (TF32 in convolutions, as torch has it) and 
 one that makes tensors again, one that runs blocks again, one that moves tensors to host memory as well (on a GPU), and
 prediction. Sizes are such that the GPU is busy: a step of a small window takes as long as the host needs to call its
 operations, which differs by half from one minute to the next on a shared machine. The prediction comes from shapes
-alone (measure/step.py, plan/cost.py); what is measured is the step that strategies/compose.py makes of the plan.
+alone (measure/tracing/step.py, plan/memory/cost.py); what is measured is the step that strategies/compose.py makes of
+the plan.
 
 Measured memory is torch.cuda.max_memory_allocated less what the process held before. On the CPU, with tiny networks,
 it is the sum of live storages: that shows whether the model of a step is right, and nothing about a GPU's libraries.
 Times: "catalogue" from the data sheet, "rates" from this machine's measured rates, "profiled" from the catalogue taught
-by real steps of the same network, precision and purpose at another size (measure/profiled.py), the nearest one; rows
-of a network that was run at one size only have no such prediction. Compiled steps of all sizes are predicted by half a
+by real steps of the same network, precision and purpose at another size (measure/machine/profiled.py), the nearest
+one; rows of a network that was run at one size only have no such prediction. Compiled steps are predicted by half a
 batch of the first one, run plainly and compiled: the share of the plain step's time on the device, which the other
 columns tell, and the host's time to call it. A measured time is the lower quartile of at least six steps that follow
 one another, recorded as one CUDA graph as a training has them, but for prediction and compiled steps; memory is that of
@@ -62,13 +63,13 @@ from plan_error_table import DOCS, is_same, line, place_for, rows_of, summary, w
 from torch import nn
 
 from outsize.errors import PlanError, first_line
-from outsize.measure.bandwidth import measure, recall_or_measure
-from outsize.measure.profiled import learn
+from outsize.measure.machine.bandwidth import measure, recall_or_measure
+from outsize.measure.machine.profiled import learn
 from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.plan.step import BLOCK_BYTES, StepFacts
 from outsize.plan.times import Clock, Learnt
-from outsize.strategies.graphed import NUM_PLAIN
+from outsize.strategies.cudagraph.graphed import NUM_PLAIN
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from plan_error_measured import Case, make_ready
 from plan_error_predicted import Way, facts_of, parts_of
 from torch import nn
 
-from outsize.measure.compiled import compiled_saved_bytes, rise_bytes
-from outsize.measure.profiled import device_and_host_s, learn
-from outsize.plan.compiled import Compiled, blocks_to_compile
-from outsize.plan.cost import NOTHING, StepCost
+from outsize.measure.machine.profiled import device_and_host_s, learn
+from outsize.measure.tracing.compiled import compiled_saved_bytes, rise_bytes
+from outsize.plan.memory.cost import NOTHING, StepCost
 from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt
+from outsize.plan.ways.compiled import Compiled, blocks_to_compile
 
 BUDGETS: dict[str, float | None] = {"compiled": None, "halved": 0.5}
 NAMES: dict[str, str] = {"compiled": "compiled", "halved": "compiled, half"}

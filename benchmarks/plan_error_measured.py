@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
-from outsize.measure.memory import LiveBytes
-from outsize.measure.profiled import lower_quartile
-from outsize.measure.step import likeliest
+from outsize.data.pixels.statistics import BandStatistics
+from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.machine.profiled import lower_quartile
+from outsize.measure.tracing.step import likeliest
 from outsize.plan.plan import Plan
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.compose import Terms, compose
-from outsize.strategies.traffic import Meter
+from outsize.strategies.swap.traffic import Meter
 from outsize.tasks.segment import count_terms, make_loss_terms
 from outsize.train.optimizer import optimizer_of
 

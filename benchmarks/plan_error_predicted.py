@@ -10,15 +10,15 @@ import torch
 from plan_error_measured import ADAMW, BANDS, LOSS, Case, Parts
 from torch import Tensor, nn
 
-from outsize.measure.step import trace_step
-from outsize.plan.blocks import list_blocks
-from outsize.plan.cost import NOTHING, Changed, StepCost
-from outsize.plan.mix import mix
+from outsize.measure.tracing.step import trace_step
+from outsize.plan.memory.blocks import list_blocks
+from outsize.plan.memory.cost import NOTHING, Changed, StepCost
+from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Fuse, Recompute
-from outsize.plan.recompute import find_recipes
+from outsize.plan.search.mix import mix
+from outsize.plan.search.timeline import Link
 from outsize.plan.seen import paced
 from outsize.plan.step import StepFacts, StepOp
-from outsize.plan.timeline import Link
 from outsize.plan.times import (
     CHECKPOINTED_CALLS,
     MOVED_CALLS,
@@ -28,8 +28,8 @@ from outsize.plan.times import (
     host_calls,
     together,
 )
-from outsize.strategies.blocks import checkpointed
-from outsize.strategies.fusing import fused_layers, fusible
+from outsize.strategies.blocks.checkpointed import checkpointed
+from outsize.strategies.kernels.fusing import fused_layers, fusible
 from outsize.tasks.segment import loss_on_shapes
 
 # Share of what a step holds besides weights and optimizer that these ways may take.

@@ -16,17 +16,17 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from outsize.errors import OutsizeError
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
 from outsize.models import MODELS, build_model
-from outsize.plan.cost import StepCost
 from outsize.plan.machines import find_machine
+from outsize.plan.memory.cost import StepCost
+from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Compile
-from outsize.plan.recompute import find_recipes
 from outsize.plan.step import Key
 from outsize.plan.times import Clock
-from outsize.strategies import recipes
 from outsize.strategies.compiled import compiled
-from outsize.strategies.saved import SavedStats, SavedTensors, recomputable
+from outsize.strategies.saved import recipes
+from outsize.strategies.saved.hooks import SavedStats, SavedTensors, recomputable
 
 BANDS, CLASSES = 4, 19
 TRUNK = "wider_resnet38" if "wider_resnet38" in MODELS else "smp:DeepLabV3Plus/resnet101"

@@ -27,18 +27,18 @@ from typing import Any
 
 import torch
 
-from outsize.data.statistics import BandStatistics
-from outsize.data.synthetic import CLASSES, draw_scene
+from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.synthetic.scenes import CLASSES, draw_scene
 from outsize.infer.fill import predict_tiles
 from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready, make_ready
 from outsize.job import ClassSpec, LimitsSection
 from outsize.models import build_model
 from outsize.progress import Reporter
-from outsize.raster.cog import make_cog
-from outsize.raster.read import SceneInfo, SceneReader, describe
-from outsize.raster.vectors import write_polygons
-from outsize.raster.write import Layer, TileStore
+from outsize.raster.reading.read import SceneInfo, SceneReader, describe
+from outsize.raster.vectors.region_layers import write_polygons
+from outsize.raster.writing.cog import make_cog
+from outsize.raster.writing.write import Layer, TileStore
 from outsize.tasks.segment import NODATA, Wanted
 from outsize.tiles.grid import cover, redundancy
 from outsize.tiles.window import Window

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from outsize.commands import train as training
-from outsize.commands.hosting import place
-from outsize.commands.lessons import batch_maker, open_feed, open_lessons
-from outsize.commands.preparing import prepare
+from outsize.commands.training.hosting import place
+from outsize.commands.training.lessons import batch_maker, open_feed, open_lessons
 from outsize.data.batch import Batch
-from outsize.data.normalise import normalise
-from outsize.data.sampling import Seen
+from outsize.data.pixels.normalise import normalise
+from outsize.data.sampling.draw import Seen
 from outsize.job import Job
+from outsize.planning.jobs.preparing import prepare
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies.compose import compose

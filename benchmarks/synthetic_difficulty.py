@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outsize.data.synthetic import CLASSES, LABEL_NODATA, draw_scene
+from outsize.data.synthetic.scenes import CLASSES, LABEL_NODATA, draw_scene
 from outsize.models import build_model
 
 NUM_CLASSES = len(CLASSES)

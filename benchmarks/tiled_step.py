@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
-from outsize.measure.trace import example_shape, trace
+from outsize.data.pixels.statistics import BandStatistics
+from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import Step, Terms, compose

@@ -18,7 +18,7 @@ import rasterio
 import torch
 from numpy.typing import NDArray
 
-from outsize.data.synthetic import CLASSES, draw_scene
+from outsize.data.synthetic.scenes import CLASSES, draw_scene
 from outsize.files.private import private_folder
 
 # A shell that starts the tests in the background has Ctrl-C ignored by them; those about it send it themselves.
@@ -64,7 +64,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _planned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test take up a plan that another one made by what it had put in some function's place."""
-    monkeypatch.setattr("outsize.commands.preparing.recall", lambda *_: None)
+    monkeypatch.setattr("outsize.planning.jobs.preparing.recall", lambda *_: None)
 
 
 _JOB = """

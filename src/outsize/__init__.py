@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outsize.commands.within import within
     from outsize.infer.api import predict
     from outsize.infer.verify import verify
     from outsize.models import build_model
+    from outsize.planning.modules.within import within
 
 __all__ = ["__version__", "build_model", "predict", "verify", "within"]
 __version__ = "0.1.0"
@@ -18,7 +18,7 @@ _HOMES = {
     "predict": "outsize.infer.api",
     "verify": "outsize.infer.verify",
     "build_model": "outsize.models",
-    "within": "outsize.commands.within",
+    "within": "outsize.planning.modules.within",
 }
 
 

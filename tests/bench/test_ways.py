@@ -15,8 +15,8 @@ from outsize.bench.ways import NAMES, OURS, WAYS, choose_ways, ours
 from outsize.errors import JobError, PlanError
 from outsize.plan.plan import Plan, Recompute
 from outsize.strategies import compiled
-from outsize.strategies.step import Step
-from outsize.strategies.traffic import Meter
+from outsize.strategies.steps.step import Step
+from outsize.strategies.swap.traffic import Meter
 
 
 def _gradients(subject: Subject, step: Step) -> list[Tensor]:

@@ -12,11 +12,11 @@ from tests.conftest import write_job
 from typer.testing import CliRunner
 
 from outsize import cli
-from outsize.commands import groundwork
 from outsize.commands.bench import _table, memory
 from outsize.commands.report import report
 from outsize.errors import DataError
 from outsize.files.ownership import mark
+from outsize.planning.jobs import groundwork
 from outsize.progress import Reporter
 
 

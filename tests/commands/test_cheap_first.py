@@ -12,7 +12,7 @@ from tests.conftest import write_job
 
 from outsize.commands import bench, check, plan, train
 from outsize.data.catalogue import open_data
-from outsize.data.census import refuse_unlearnable
+from outsize.data.sampling.census import refuse_unlearnable
 from outsize.errors import DataError, OutsizeError
 from outsize.job import load_job
 from outsize.plan.machines import find_machine
@@ -42,13 +42,13 @@ VERBS: dict[str, Verb] = {"train": _train, "plan": _plan, "bench": _bench}
 def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all that takes long fail the test."""
     for name in (
-        "outsize.measure.bandwidth.machine_rates",
-        "outsize.commands.preparing.taught",
-        "outsize.commands.preparing.make_plans",
-        "outsize.commands.preparing.recorded_where_faster",
-        "outsize.commands.profiling.see",
-        "outsize.commands.compiling.try_compiled",
-        "outsize.data.check.check_data",
+        "outsize.measure.machine.bandwidth.machine_rates",
+        "outsize.planning.jobs.preparing.taught",
+        "outsize.planning.jobs.preparing.make_plans",
+        "outsize.planning.jobs.preparing.recorded_where_faster",
+        "outsize.planning.trying.profiling.see",
+        "outsize.planning.trying.compiling.try_compiled",
+        "outsize.data.checking.check.check_data",
     ):
         monkeypatch.setattr(name, lambda *_, name=name, **__: pytest.fail(f"{name} was begun"))
 
@@ -84,9 +84,9 @@ def test_every_verb_tells_mistakes_first(verb: str, job_path: Path, nothing_comp
 def test_limits_are_looked_at_before_a_step_is_run(
     name: str, verb: str, job_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outsize.commands.preparing.taught", lambda *_: pytest.fail("a step was begun"))
+    monkeypatch.setattr("outsize.planning.jobs.preparing.taught", lambda *_: pytest.fail("a step was begun"))
     monkeypatch.setattr(
-        "outsize.measure.bandwidth.machine_rates", lambda *_, **__: find_machine("h200").rates
+        "outsize.measure.machine.bandwidth.machine_rates", lambda *_, **__: find_machine("h200").rates
     )
     overrides, text = MISTAKES[name]
     with pytest.raises(OutsizeError, match=text):
@@ -158,7 +158,7 @@ def test_labels_are_read_no_further_than_they_must(
     job = load_job(job_path)
     splits = open_data(job.data, seed=1, halo_px=0, cache=tmp_path)
     many = splits.__class__(splits.train * 50, splits.val, splits.test)
-    monkeypatch.setattr("outsize.data.census._SURELY_PX", 1)
+    monkeypatch.setattr("outsize.data.sampling.census._SURELY_PX", 1)
     with QUIET.bar("classes", 50, "scene") as bar:
         refuse_unlearnable(job.data, many, num_threads=1, bar=bar)
     assert bar.done == 1  # every class is in the first

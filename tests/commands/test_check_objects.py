@@ -61,7 +61,7 @@ def test_what_can_be_learnt_in_two_ways_is_classes_unless_asked(tmp_path: Path) 
 
 def test_a_check_is_recalled_with_its_objects(tmp_path: Path) -> None:
     from outsize.data.catalogue import open_data
-    from outsize.data.check import load_or_check
+    from outsize.data.checking.check import load_or_check
 
     draw_masks(tmp_path / "data", 6)
     job = load_job(init(tmp_path / "data", out=None, overwrite=False, reporter=QUIET))

@@ -14,24 +14,25 @@ from tests.commands.tiny_jobs import trained
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from outsize.commands import preparing, shortage, validating
 from outsize.commands import train as training
-from outsize.commands.hosting import host_has_room, what_moved
-from outsize.commands.planning import Plans
 from outsize.commands.train import train
+from outsize.commands.training import validating
+from outsize.commands.training.hosting import host_has_room, what_moved
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
 from outsize.plan.plan import Moved, Offload, Plan, Swap
-from outsize.plan.timeline import Link
-from outsize.plan.way import Task
+from outsize.plan.search.timeline import Link
+from outsize.plan.ways.way import Task
+from outsize.planning.jobs import preparing, shortage
+from outsize.planning.jobs.planning import Plans
 from outsize.progress import Reporter
 from outsize.report.page import make_page
 from outsize.runs import RunFolder
 from outsize.strategies import compose
-from outsize.strategies.offload import weights_of
-from outsize.strategies.step import Step, Terms
-from outsize.strategies.traffic import Meter
+from outsize.strategies.steps.step import Step, Terms
+from outsize.strategies.swap.offload import weights_of
+from outsize.strategies.swap.traffic import Meter
 from outsize.train.loop import Position
 
 QUIET = Reporter("quiet")
@@ -188,7 +189,7 @@ def test_memory_that_runs_out_with_weights_on_the_host_ends_the_run_with_one_lin
     job_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool
 ) -> None:
     _on_host(monkeypatch)
-    monkeypatch.setattr("outsize.strategies.offload.can_begin_anew", lambda _: anew)
+    monkeypatch.setattr("outsize.strategies.swap.offload.can_begin_anew", lambda _: anew)
 
     def failing(*_: Any, **__: Any) -> Step:
         def run(batch: Batch, *, last: bool) -> Terms:

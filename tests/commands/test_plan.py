@@ -12,13 +12,13 @@ from tests.commands.conftest import Run
 from typer.testing import CliRunner
 
 from outsize.cli import app
-from outsize.commands.advice import cuts_of
 from outsize.commands.plan import plan
-from outsize.commands.planning import situation_here, situation_named
-from outsize.commands.preparing import plan_job
 from outsize.errors import JobError, PlanError
 from outsize.files.ownership import mark
 from outsize.job import load_job
+from outsize.planning.jobs.advice import cuts_of
+from outsize.planning.jobs.planning import situation_here, situation_named
+from outsize.planning.jobs.preparing import plan_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from outsize import cli
-from outsize.commands.origin import origin
 from outsize.commands.report import report
 from outsize.errors import OutputError
 from outsize.files.ownership import is_ours
+from outsize.measure.machine.origin import origin
 from outsize.progress import Reporter
 
 

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from outsize.commands import train as training
-from outsize.commands import validating
-from outsize.commands.resuming import changed_keys, is_finished, resumes
 from outsize.commands.train import train
+from outsize.commands.training import validating
+from outsize.commands.training.resuming import changed_keys, is_finished, resumes
 from outsize.errors import InUseError, OutputError, RunError
 from outsize.job import load_job
 from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.strategies import fused, paged
+from outsize.strategies.cudagraph import paged
+from outsize.strategies.kernels.norm import fused
 from outsize.train.loop import Position
 
 _FUSE = json.loads(json.dumps(asdict(Fuse(norms_with_relu=("encoder.0.1",), pools=("pool",)))))
@@ -92,7 +93,7 @@ def test_memory_by_pages_may_be_filled_further_where_it_can_be_given(
     plans["train"] |= {"fuse": None, "graph": True, "paged": True, "peak_bytes": int(share * limit_bytes)}
     fusing_run.plan.write_text(json.dumps(plans))
     monkeypatch.setattr(paged, "why_not", lambda: why_not)
-    monkeypatch.setattr("outsize.plan.choose.limit_of", lambda *_: limit_bytes)
+    monkeypatch.setattr("outsize.plan.predict.choose.limit_of", lambda *_: limit_bytes)
     _train(job_path, "resume", "json")
     warned = [text for text in _said(capsys.readouterr().out) if "began with" in text]
     assert json.loads(fusing_run.plan.read_text())["train"]["paged"] == (not told)

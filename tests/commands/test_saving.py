@@ -16,8 +16,8 @@ from torch import nn
 
 from outsize import stopping
 from outsize.commands import train as training
-from outsize.commands import validating
 from outsize.commands.train import train
+from outsize.commands.training import validating
 from outsize.errors import DivergedError, RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
@@ -69,7 +69,7 @@ def _diverging(
     job_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, *overrides: str, mode: str = "new"
 ) -> str:
     with monkeypatch.context() as patch:
-        patch.setattr("outsize.strategies.recover.recovering", _spoiling(step, _fill(float("nan"))))
+        patch.setattr("outsize.strategies.steps.recover.recovering", _spoiling(step, _fill(float("nan"))))
         with pytest.raises(DivergedError) as found:
             _train(job_path, mode, *overrides)
     return str(found.value)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from outsize.commands.taken import memory_taken
+from outsize.commands.training.taken import memory_taken
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from outsize.commands.info import info
 from outsize.commands.train import train
-from outsize.commands.validating import log_and_say
+from outsize.commands.training.validating import log_and_say
 from outsize.losses.instances import TERMS
 from outsize.progress import Reporter
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outsize.commands.train import train
-from outsize.data.synthetic import draw_scene
+from outsize.data.synthetic.scenes import draw_scene
 from outsize.errors import DataError
 from outsize.progress import Reporter
 

@@ -14,14 +14,16 @@ import torch
 from tests.conftest import write_job
 from torch import nn
 
-from outsize.commands.planned import planned_otherwise
 from outsize.commands.train import train
 from outsize.commands.verify import verify
 from outsize.errors import PlanError, RunError, VerifyError
+from outsize.planning.jobs.planned import planned_otherwise
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.strategies import batch_norm, fused_layer, move
 from outsize.strategies.compiled import missing_compiler
+from outsize.strategies.kernels import fused_layer
+from outsize.strategies.kernels.norm import batch_norm
+from outsize.strategies.swap import move
 
 QUIET = Reporter("quiet")
 # what a job asks for, and what its plan must do about it
@@ -115,7 +117,7 @@ def test_an_approximate_plan_is_measured_and_does_not_fail(own: Callable[..., Ru
 def test_a_batch_counted_twice_fails(own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     run = own("recompute", recompute={"saved": [], "blocks": ["encoder.0", "decoder.1"]})
     assert _verified(run)["planned_step"]["num_blocks"] == 2
-    monkeypatch.setattr("outsize.strategies.blocks.Buffers.aside", lambda _: nullcontext())
+    monkeypatch.setattr("outsize.strategies.blocks.checkpointed.Buffers.aside", lambda _: nullcontext())
     with pytest.raises(VerifyError, match=r"differs .* in encoder|differs .* in decoder"):
         _verified(run)
     proof = json.loads(run.verify.read_text())["planned_step"]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from outsize.commands.profiling import Subject, see
 from outsize.job import load_job
-from outsize.measure.machine import capped, sweep
+from outsize.measure.machine.machine import capped, sweep
 from outsize.models import build_model
 from outsize.plan.effort import cap_bytes
+from outsize.planning.trying.profiling import Subject, see
 
 MIB = 2**20
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.job import ClassSpec
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.compiled import blocks_to_compile
 from outsize.plan.plan import Compile, Fuse, Plan, Recompute
-from outsize.strategies import batch_norm, graphed
-from outsize.strategies.fusing import fusible
+from outsize.plan.ways.compiled import blocks_to_compile
+from outsize.strategies.cudagraph import graphed
+from outsize.strategies.kernels.fusing import fusible
+from outsize.strategies.kernels.norm import batch_norm
 from outsize.tasks.segment import loss_on_shapes
 from outsize.train.checkpoint import Card
 from outsize.train.claims import Ground, of_fuse, of_recording, of_step

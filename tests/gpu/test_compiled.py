@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.measure.compiled import compiled_saved_bytes
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.compiled import compiled_saved_bytes
+from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.compiled import CompiledSaved, blocks_to_compile
 from outsize.plan.plan import Compile, Plan, Recompute
+from outsize.plan.ways.compiled import CompiledSaved, blocks_to_compile
 from outsize.strategies.compiled import compiled
 from outsize.strategies.compose import compose
-from outsize.strategies.saved import recomputable
+from outsize.strategies.saved.hooks import recomputable
 
 _PLAN = Plan(purpose="train", batch=4, limit_bytes=1, peak_bytes=1, exact=False, why=())
 _SIDE_PX = 128

@@ -10,15 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.plan import Fuse
-from outsize.strategies import join_kernels, joined, norm_kernels
-from outsize.strategies.batch_norm import FusedNorm
-from outsize.strategies.cross_entropy import summed
-from outsize.strategies.fusing import fused_layers, fusible
-from outsize.strategies.max_pool import FusedPool
+from outsize.strategies.kernels.entropy.cross_entropy import summed
+from outsize.strategies.kernels.fusing import fused_layers, fusible
+from outsize.strategies.kernels.join import joined
+from outsize.strategies.kernels.join import kernels as join_kernels
+from outsize.strategies.kernels.norm import kernels as norm_kernels
+from outsize.strategies.kernels.norm.batch_norm import FusedNorm
+from outsize.strategies.kernels.pool.max_pool import FusedPool
 
 
 def _far(ours: Tensor | None, theirs: Tensor | None) -> float:

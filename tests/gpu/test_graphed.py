@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.losses.loss import IGNORE
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan, Recompute
 from outsize.strategies.compose import compose
-from outsize.strategies.graphed import NUM_PLAIN
+from outsize.strategies.cudagraph.graphed import NUM_PLAIN
 from outsize.tasks import TASKS
 
 DEVICE = torch.device("cuda")

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.strategies.test_move import Hooks, numbered
+from tests.strategies.swap.test_move import Hooks, numbered
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from outsize.strategies import pinned
-from outsize.strategies.move import Mover
-from outsize.strategies.pinned import PinnedPool
-from outsize.strategies.schedule import Eager, Schedule
+from outsize.strategies.swap import pinned
+from outsize.strategies.swap.move import Mover
+from outsize.strategies.swap.pinned import PinnedPool
+from outsize.strategies.swap.schedule import Eager, Schedule
 
 MIB = 2**20
 DEVICE = torch.device("cuda", 0)

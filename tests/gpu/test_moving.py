@@ -13,17 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.cost import StepCost
-from outsize.plan.mix import mix
+from outsize.plan.memory.cost import StepCost
+from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Swap
-from outsize.plan.recompute import find_recipes
+from outsize.plan.search.mix import mix
+from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepOp
-from outsize.plan.timeline import Link
 from outsize.strategies.compose import Step, Terms, compose
-from outsize.strategies.graphed import Recordings
-from outsize.strategies.traffic import Meter
+from outsize.strategies.cudagraph.graphed import Recordings
+from outsize.strategies.swap.traffic import Meter
 
 DEVICE = torch.device("cuda", 0)
 SHAPE = (4, 3, 128, 128)

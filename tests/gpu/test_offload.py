@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from outsize.data.batch import Batch
-from outsize.measure.apart import Outcome, apart
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
+from outsize.measure.trying.apart import Outcome, apart
 from outsize.models import build_model
-from outsize.plan.cost import StepCost
-from outsize.plan.offload import offloaded
+from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Plan, Recompute
-from outsize.plan.timeline import Link
+from outsize.plan.search.timeline import Link
+from outsize.plan.ways.offload import offloaded
 from outsize.strategies.compose import Terms, compose
-from outsize.strategies.offload import in_full, offload, weights_of
-from outsize.strategies.saved import recomputable
+from outsize.strategies.saved.hooks import recomputable
+from outsize.strategies.swap.offload import in_full, offload, weights_of
 
 DEVICE = torch.device("cuda", 0)
 SHAPE = (2, 3, 64, 64)

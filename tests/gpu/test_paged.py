@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan
-from outsize.strategies import paged
-from outsize.strategies.apart import Apart
 from outsize.strategies.compose import Step, compose
-from outsize.strategies.graphed import Recordings
-from outsize.strategies.paged import why_not
-from outsize.strategies.pages import PAGE_BYTES
+from outsize.strategies.cudagraph import paged
+from outsize.strategies.cudagraph.graphed import Recordings
+from outsize.strategies.cudagraph.paged import why_not
+from outsize.strategies.cudagraph.pages.apart import Apart
+from outsize.strategies.cudagraph.pages.pages import PAGE_BYTES
 from outsize.tasks import TASKS
 
 DEVICE = torch.device("cuda")

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from outsize.measure.profiled import LEAST_USABLE, MOST_USABLE, learn, look_at
-from outsize.measure.step import trace_step
+from outsize.measure.machine.profiled import LEAST_USABLE, MOST_USABLE, learn, look_at
+from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.plan.seen import as_seen

@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.measure.apart import Apart, Outcome, apart
+from outsize.measure.trying.apart import Apart, Outcome, apart
 from outsize.models import build_model
-from outsize.strategies import fused, recipes
-from outsize.strategies.saved import SavedTensors, recomputable
+from outsize.strategies.kernels.norm import fused
+from outsize.strategies.saved import recipes
+from outsize.strategies.saved.hooks import SavedTensors, recomputable
 
 DEVICE = "cuda"
 BANDS, CLASSES, STEPS = 4, 5, 20

@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
-from outsize.data.synthetic import draw_scene
+from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.synthetic.scenes import draw_scene
 from outsize.infer.api import predict
 from outsize.infer.compare import tiled_difference
-from outsize.measure.probe import probe_halo
-from outsize.measure.step import trace_step
-from outsize.measure.trace import example_shape, trace
+from outsize.measure.tracing.step import trace_step
+from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model
-from outsize.plan.cost import StepCost
+from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Plan
-from outsize.raster.read import SceneReader, describe
+from outsize.raster.reading.read import SceneReader, describe
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
 from outsize.tiles.halo import derive_halo

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outsize.data.statistics import BandStatistics
-from outsize.data.synthetic import CLASSES
+from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.synthetic.scenes import CLASSES
 from outsize.job import ClassSpec
-from outsize.measure.trace import example_shape, trace
+from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Tiling
 from outsize.tiles.halo import derive_halo

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.infer.discs import write_scene
 
-from outsize.data.coco_file import Rle
-from outsize.data.coco_masks import decode_rle
-from outsize.data.objects import Object, make_object
+from outsize.data.formats.coco_file import Rle
+from outsize.data.formats.coco_masks import decode_rle
+from outsize.data.objects.object import Object, make_object
 from outsize.errors import RunError
 from outsize.infer.coco_results import read_results, write_results
 from outsize.tiles.window import Window

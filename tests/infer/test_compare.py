@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from outsize.infer.compare import measure_on_scene, probe_side_px, tiled_difference
 from outsize.infer.ready import make_ready
 from outsize.job import LimitsSection
-from outsize.measure.trace import example_shape, trace
+from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
-from outsize.raster.read import describe
+from outsize.raster.reading.read import describe
 from outsize.tiles.halo import Halo, Reach, derive_halo
 from outsize.train.checkpoint import Card
 

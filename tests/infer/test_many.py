@@ -10,15 +10,15 @@ from scipy import ndimage
 from tests.infer.discs import draw_discs, write_scene
 from tests.infer.test_objects import SAME_SCALE, finder
 
-from outsize.data.instances_store import ObjectFiles, save_objects
-from outsize.data.objects import Object, make_object
+from outsize.data.objects.object import Object, make_object
+from outsize.data.objects.store import ObjectFiles, save_objects
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError
 from outsize.infer.many import find_in_many
 from outsize.infer.object_picture import draw_objects, outlined
 from outsize.infer.objects import find_objects
 from outsize.infer.truth import beside, score_scenes, true_objects
-from outsize.raster.read import SceneReader
+from outsize.raster.reading.read import SceneReader
 from outsize.tiles.window import Window
 
 

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from outsize.data.edges import map_maker
+from outsize.data.pixels.edges import map_maker
 from outsize.infer.prepare import make_prepare
-from outsize.raster.read import SceneReader, describe
+from outsize.raster.reading.read import SceneReader, describe
 from outsize.train.checkpoint import Card
 
 WriteRaster = Callable[..., Path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outsize.infer.compare import Difference
 from outsize.infer.proof import HaloProof, TiledProof, TrialProof, Unproven
-from outsize.measure.probe import ProbeResult
+from outsize.measure.trying.probe import ProbeResult
 from outsize.tiles.halo import Halo, Obstacle, Reach
 
 

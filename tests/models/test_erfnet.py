@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError
 from outsize.measure.facts import halo_of
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model, label_stride
 from outsize.models.erfnet import ERFNet
-from outsize.plan.cost import StepCost, summary
+from outsize.plan.memory.cost import StepCost, summary
+from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
-from outsize.plan.recompute import find_recipes
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
 

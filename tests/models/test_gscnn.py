@@ -10,20 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.edges import MapMaker
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.edges import MapMaker
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, TraceError
-from outsize.measure.across import OVER_SAMPLES, first_norm
 from outsize.measure.facts import halo_of
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
+from outsize.measure.trying.across import OVER_SAMPLES, first_norm
 from outsize.models import build_model, input_maps, num_inputs
 from outsize.models.gscnn import GSCNN, Shapes
-from outsize.plan.cost import StepCost, summary
+from outsize.plan.memory.cost import StepCost, summary
+from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
-from outsize.plan.recompute import find_recipes
 from outsize.plan.step import StepFacts
-from outsize.plan.way import Task
-from outsize.plan.ways import ways
+from outsize.plan.ways.way import Task
+from outsize.plan.ways.ways import ways
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
 

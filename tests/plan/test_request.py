@@ -8,9 +8,9 @@ import pytest
 
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.machines import find_machine
-from outsize.plan.paging import paged_room_bytes
 from outsize.plan.plan import Offload, Plan, Swap
 from outsize.plan.request import Course, Work, course_of, make_request
+from outsize.plan.ways.paging import paged_room_bytes
 from outsize.tiles.halo import Halo, Reach
 
 GIB = 2**30

@@ -6,7 +6,8 @@ from itertools import product
 
 import torch
 
-from outsize.strategies import fused, kernels
+from outsize.strategies.kernels.norm import fused
+from outsize.strategies.kernels.norm import fused_kernels as kernels
 
 SHAPES = [(2, 64, 5, 7), (3, 19, 4, 4), (2, 8, 1, 1), (5, 300), (2, 6, 3, 4, 5), (1, 3, 70, 70)]
 LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}

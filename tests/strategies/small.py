@@ -8,7 +8,7 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.plan.step import StepOp
-from outsize.strategies.step import Terms
+from outsize.strategies.steps.step import Terms
 
 SHAPE = (2, 3, 32, 32)
 

@@ -21,7 +21,7 @@ from outsize.models import build_model
 from outsize.plan.plan import Compile, Plan, Recompute
 from outsize.strategies.compiled import compiled
 from outsize.strategies.compose import compose
-from outsize.strategies.saved import SavedTensors, recomputable
+from outsize.strategies.saved.hooks import SavedTensors, recomputable
 
 _PLAN = Plan(purpose="train", batch=4, limit_bytes=1, peak_bytes=1, exact=False, why=())
 _BLOCKS = ("encoder.0", "encoder.1", "bottleneck", "decoder.0", "decoder.1")

@@ -15,18 +15,18 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from outsize.data.batch import Batch
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
-from outsize.data.statistics import BandStatistics
 from outsize.losses import Weights
-from outsize.measure.step import trace_step
+from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.cost import StepCost
-from outsize.plan.mix import mix
+from outsize.plan.memory.cost import StepCost
+from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Compile, Moved, Offload, Plan, Recompute, Swap, Tiling
-from outsize.plan.recompute import find_recipes
+from outsize.plan.search.mix import mix
 from outsize.strategies.compose import Step, compose
-from outsize.strategies.offload import in_full
-from outsize.strategies.saved import SavedTensors, recomputable
+from outsize.strategies.saved.hooks import SavedTensors, recomputable
+from outsize.strategies.swap.offload import in_full
 from outsize.tasks.segment import count_terms, make_loss_terms
 
 _PLAN = Plan(purpose="train", batch=4, limit_bytes=1, peak_bytes=1, exact=True, why=())
@@ -254,7 +254,7 @@ def test_each_part_of_a_step_recomputes_what_the_plan_names(monkeypatch: pytest.
                 yield
             made.append(self.stats)
 
-    monkeypatch.setattr("outsize.strategies.recompute.SavedTensors", Remembered)
+    monkeypatch.setattr("outsize.strategies.steps.recompute.SavedTensors", Remembered)
     recompute = replace(_recomputable(), blocks=())
     plan = replace(_PLAN, tiles=SETTINGS["tiles"](""), micro_batches=3, recompute=recompute)
     model, step = _model_and_step("cross_entropy", None, plan, norm="none")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outsize.report.pictures import PANELS_AT
-from outsize.report.wrong import wrong_colour
+from outsize.report.drawing.pictures import PANELS_AT
+from outsize.report.drawing.wrong import wrong_colour
 from outsize.tasks.draw import GAP_PX, colourise, draw_place, draw_triptych, mark_errors, stretch
 
 CLASSES = [("red", (250, 0, 0)), ("blue", (0, 0, 250))]

@@ -11,21 +11,21 @@ from tests.tasks.pictures import STATISTICS, draw, small_model
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.normalise import normalise
+from outsize.data.pixels.normalise import normalise
 from outsize.errors import ModelError
 from outsize.infer.paste import decode_objects
-from outsize.measure.memory import LiveBytes
-from outsize.measure.record import record
-from outsize.measure.step import trace_step
+from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.tracing.record import record
+from outsize.measure.tracing.step import trace_step
 from outsize.metrics.instances import Pictured, average_precision
 from outsize.models import build_model
 from outsize.models.maskrcnn import MaskRCNN
-from outsize.plan.cost import StepCost
-from outsize.plan.mix import mix
+from outsize.plan.memory.cost import StepCost
+from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
-from outsize.plan.recompute import find_recipes
+from outsize.plan.search.mix import mix
+from outsize.plan.search.timeline import Link
 from outsize.plan.step import BLOCK_BYTES, StepOp
-from outsize.plan.timeline import Link
 from outsize.strategies.compose import compose
 from outsize.tasks import TASKS, instances
 

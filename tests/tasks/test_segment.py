@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from outsize.data.batch import Batch, reduced
-from outsize.data.edges import MapMaker
+from outsize.data.pixels.edges import MapMaker
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
-from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError
 from outsize.models import build_model
 from outsize.tasks import TASKS

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, RunError
 from outsize.job import ClassSpec
 from outsize.train.checkpoint import (

@@ -16,13 +16,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import Sample
-from outsize.data.sampling import Seen
+from outsize.data.sampling.draw import Seen
+from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
-from outsize.data.statistics import BandStatistics
-from outsize.data.windows import TrainingWindows
 from outsize.losses import Weights
-from outsize.raster.read import describe
+from outsize.raster.reading.read import describe
 from outsize.train.feed import BatchMaker, Feed
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from outsize.commands.train import train
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, RunError
 from outsize.job import ClassSpec
 from outsize.progress import Reporter

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from outsize.measure.machine import sweep
-from outsize.measure.memory import LiveBytes, num_closed_gaps
+from outsize.measure.machine.machine import sweep
+from outsize.measure.machine.memory import LiveBytes, num_closed_gaps
 
 NUM_WARM = {"cuda": 4, "cpu": 1}  # the first asks the driver for memory, and the host falls behind
 NUM_TIMED = {"cuda": 8, "cpu": 2}

@@ -20,11 +20,11 @@ from outsize.bench.gauge import Turn, take_turn, weigh_on_cpu
 from outsize.bench.subject import Subject
 from outsize.bench.ways import OURS, WAYS, Blocks, ours
 from outsize.errors import JobError, ModelError, OutsizeError, explain
-from outsize.measure.machine import sweep
+from outsize.measure.machine.machine import sweep
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.stopping import Stopped
-from outsize.strategies.step import Step
+from outsize.strategies.steps.step import Step
 from outsize.units import format_bytes
 
 BUDGETS = (0.5, 0.33, 0.25)

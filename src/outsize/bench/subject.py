@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.cuda import MemPool, use_mem_pool
 
 from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.job import TrainSection
-from outsize.strategies.step import LossTerms, Step
+from outsize.strategies.steps.step import LossTerms, Step
 from outsize.tasks import Task
 from outsize.train.checkpoint import to_device
 from outsize.train.optimizer import make_optimizer

@@ -15,13 +15,13 @@ from torch.utils.checkpoint import checkpoint
 from outsize.bench.subject import Subject
 from outsize.data.batch import Batch
 from outsize.errors import JobError, PlanError, explain
-from outsize.measure.record import record
+from outsize.measure.tracing.record import record
 from outsize.plan.plan import Compile, Plan, Swap
 from outsize.strategies.compose import compose
+from outsize.strategies.cudagraph.graphed import Recordings
 from outsize.strategies.find import find_module
-from outsize.strategies.graphed import Recordings
-from outsize.strategies.step import Forward, LossTerms, Step, Terms
-from outsize.strategies.traffic import Meter
+from outsize.strategies.steps.step import Forward, LossTerms, Step, Terms
+from outsize.strategies.swap.traffic import Meter
 
 OURS = "ours"  # no single way: one for each budget
 WHOLE = ("",)  # the path of a model in itself

@@ -24,10 +24,10 @@ from outsize.runs import (
 if TYPE_CHECKING:
     from outsize.bench.cap import Cap
     from outsize.bench.memory import Planning
-    from outsize.commands.planning import Situation
-    from outsize.commands.preparing import Planned
     from outsize.plan.plan import Plan
-    from outsize.plan.way import Task
+    from outsize.plan.ways.way import Task
+    from outsize.planning.jobs.planning import Situation
+    from outsize.planning.jobs.preparing import Planned
 
 _WIDTH = 120  # of the table
 
@@ -48,11 +48,11 @@ def memory(
     _refuse_without_train(job, job_path)
     from outsize.bench.memory import BUDGETS, check_budgets
     from outsize.bench.ways import choose_ways
-    from outsize.commands.groundwork import lay
-    from outsize.commands.planning import situation_here
-    from outsize.commands.preparing import plan_job
-    from outsize.measure.machine import pick_device
-    from outsize.report.tradeoff import draw_memory
+    from outsize.measure.machine.machine import pick_device
+    from outsize.planning.jobs.groundwork import lay
+    from outsize.planning.jobs.planning import situation_here
+    from outsize.planning.jobs.preparing import plan_job
+    from outsize.report.sections.tradeoff import draw_memory
 
     names = choose_ways(None if ways is None else _listed(ways))
     limits = check_budgets(BUDGETS if budgets is None else _budgets(budgets))
@@ -89,9 +89,9 @@ def _measure(
 ) -> dict[str, Any]:
     from outsize.bench.memory import measure_memory
     from outsize.bench.subject import make_subject
-    from outsize.commands.origin import origin
-    from outsize.commands.planning import train_task
-    from outsize.plan.compiled import blocks_to_compile
+    from outsize.measure.machine.origin import origin
+    from outsize.plan.ways.compiled import blocks_to_compile
+    from outsize.planning.jobs.planning import train_task
     from outsize.tasks import TASKS
 
     where, section = planned.where, job.train
@@ -137,9 +137,9 @@ def _measure(
 def _planning(job: Job, planned: Planned, task: Task) -> Planning:
     """Return how ours is planned: as a training of the job would be, but for another limit."""
     from outsize.bench.memory import Planning
-    from outsize.commands.planning import host_bytes
-    from outsize.plan.choose import choose_train
-    from outsize.plan.ways import plain
+    from outsize.plan.predict.choose import choose_train
+    from outsize.plan.ways.ways import plain
+    from outsize.planning.jobs.planning import host_bytes
 
     key = planned.where.machine.limit_key
     # all ways train the same weights in turns, which must stay where they are
@@ -211,7 +211,7 @@ def _table(measured: dict[str, Any]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
-    from outsize.report.benches import HEADS, basis, cells, remarks_of, scatter_of
+    from outsize.report.sections.benches import HEADS, basis, cells, remarks_of, scatter_of
 
     console = Console(width=_WIDTH, force_terminal=False, color_system=None)
     table = Table(box=box.SIMPLE_HEAD)

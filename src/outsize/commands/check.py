@@ -17,8 +17,8 @@ from outsize.units import format_count
 
 if TYPE_CHECKING:
     from outsize.data.catalogue import Survey
-    from outsize.data.check import Checked
-    from outsize.data.problems import Problem
+    from outsize.data.checking.check import Checked
+    from outsize.data.checking.problems import Problem
 
 _MAX_SHOWN = 20  # problems of one kind in the table; data.json has all of them
 
@@ -26,8 +26,8 @@ _MAX_SHOWN = 20  # problems of one kind in the table; data.json has all of them
 def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> None:
     """Check a job's data: a table of what is there and what is wrong, split.json, data.json; fails where it must."""
     from outsize.data.catalogue import make_splits, refuse_too_many
-    from outsize.data.check import check_data, open_and_count, save
-    from outsize.data.loader import num_cores
+    from outsize.data.checking.check import check_data, open_and_count, save
+    from outsize.data.feeding.loader import num_cores
     from outsize.data.split import write_split
 
     job = load_job(job_path, overrides)
@@ -78,7 +78,7 @@ def blocks_halo_px(job: Job, in_channels: int) -> int:
 
 def _refuse_faults(survey: Survey, reporter: Reporter) -> None:
     """Refuse data of which images cannot be used, and name all of them."""
-    from outsize.data.problems import Problem
+    from outsize.data.checking.problems import Problem
 
     if survey.faults:
         texts = (*map(str, survey.faults), *(bad.reason for bad in survey.corrupt))
@@ -87,7 +87,7 @@ def _refuse_faults(survey: Survey, reporter: Reporter) -> None:
 
 def _refuse(problems: Sequence[Problem], reporter: Reporter, error: type[OutsizeError] = DataError) -> None:
     """Fail with the first problem that stands in the way; the others are listed before: each is said once."""
-    from outsize.data.problems import merged
+    from outsize.data.checking.problems import merged
 
     fatal = merged([problem for problem in problems if problem.fatal])
     if not fatal:
@@ -101,7 +101,8 @@ def _refuse(problems: Sequence[Problem], reporter: Reporter, error: type[Outsize
 
 
 def _say(job: Job, checked: Checked, reporter: Reporter) -> None:
-    from outsize.data.problems import merged
+    from outsize.data.checking.check import say_set_aside
+    from outsize.data.checking.problems import merged
 
     facts = {
         "images": {split: len(scenes) for split, scenes in checked.splits.items()},
@@ -119,15 +120,6 @@ def _say(job: Job, checked: Checked, reporter: Reporter) -> None:
             reporter.say("corrupt", f"cannot be read: {bad.reason}", file=str(bad.path))
     for problem in merged([each for each in checked.problems if not each.fatal])[:_MAX_SHOWN]:
         reporter.say("problem", f"note: {problem.text}")
-
-
-def say_set_aside(checked: Checked, reporter: Reporter) -> None:
-    """Name the corrupt images that are left out; split.json has all of them."""
-    bad = checked.splits.set_aside
-    for each in bad[:_MAX_SHOWN]:
-        reporter.say("set aside", f"set aside: {each.reason}", file=str(each.path))
-    if len(bad) > _MAX_SHOWN:
-        reporter.say("set aside", f"set aside: {len(bad) - _MAX_SHOWN} more")
 
 
 def _summary(checked: Checked) -> str:

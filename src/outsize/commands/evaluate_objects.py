@@ -66,7 +66,7 @@ def evaluate_objects(
 
 def beside_truth(subject: Subject, path: Path) -> Pictured:
     """Put what a file says was found in a scene beside what is true of it."""
-    from outsize.data.instances_store import ObjectFiles
+    from outsize.data.objects.store import ObjectFiles
     from outsize.infer.coco_results import read_results
     from outsize.infer.truth import beside, true_objects
 
@@ -76,9 +76,9 @@ def beside_truth(subject: Subject, path: Path) -> Pictured:
 
 def agree_on_map(subject: Subject, picture: Pictured, min_score: float) -> Agreement:
     """Compare outlines on the ground; of what was found, only what the map has."""
-    from outsize.data.objects import shared_px
+    from outsize.data.objects.object import shared_px
     from outsize.metrics.map_objects import add, agree
-    from outsize.raster.object_shapes import outline
+    from outsize.raster.vectors.object_shapes import outline
 
     georef = subject.scene.image.georef
     places = [each for each in picture.truth if each.class_id < 0]

@@ -14,8 +14,8 @@ from outsize.runs import write_text
 from outsize.units import format_count
 
 if TYPE_CHECKING:
-    from outsize.data.guess import Guess
-    from outsize.data.recognise import Dataset
+    from outsize.data.checking.guess import Guess
+    from outsize.data.formats.recognise import Dataset
     from outsize.data.split import BadFile
 
 _COLOURS = ("#b8b08d", "#d1495b", "#3474c2", "#266e38", "#decb6e", "#7a4fa3", "#e07b39", "#4fb0ae", "#8c8c8c")
@@ -97,7 +97,7 @@ def init(
 
     Outlines are classes of pixels unless they shall be `objects`; labels that can only be objects are recognised.
     """
-    from outsize.data.guess import guess
+    from outsize.data.checking.guess import guess
 
     target = folder / "job.toml" if out is None else out
     if target.exists() and not overwrite:

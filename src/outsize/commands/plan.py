@@ -15,10 +15,10 @@ from outsize.runs import RunFolder, refuse_foreign, working_in
 from outsize.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from outsize.commands.planning import Situation
-    from outsize.commands.preparing import Planned
     from outsize.plan.request import Course
-    from outsize.plan.tilings import Cut
+    from outsize.plan.ways.tilings import Cut
+    from outsize.planning.jobs.planning import Situation
+    from outsize.planning.jobs.preparing import Planned
 
 _MAX_REJECTED = 6  # told; plan.json has all of them
 
@@ -34,12 +34,12 @@ def plan(
     request: bool = False,
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
-    from outsize.commands.advice import course_for
-    from outsize.commands.groundwork import lay
-    from outsize.commands.planning import share_of, situation_here, situation_named
-    from outsize.commands.preparing import plan_job
-    from outsize.measure.machine import pick_device
+    from outsize.measure.machine.machine import pick_device
     from outsize.plan.machines import find_machine
+    from outsize.planning.jobs.advice import course_for
+    from outsize.planning.jobs.groundwork import lay
+    from outsize.planning.jobs.planning import share_of, situation_here, situation_named
+    from outsize.planning.jobs.preparing import plan_job
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
@@ -109,7 +109,7 @@ def _say_where(job: Job, where: Situation, reporter: Reporter) -> None:
 
 def _say_shares(job: Job, num_gpus: int, beyond: str | None, reporter: Reporter) -> None:
     """Say how GPUs share a batch, and where they are more than one host has; refuse more GPUs than samples."""
-    from outsize.commands.planning import share_of
+    from outsize.planning.jobs.planning import share_of
 
     batch = job.train.batch
     share = share_of(batch, num_gpus)
@@ -136,8 +136,8 @@ def say_plan(plan: Plan, reporter: Reporter, course: Course | None = None) -> No
 
 def _say_cuts(job: Job, planned: Planned, reporter: Reporter) -> None:
     """Show how the largest scene could be cut, where it is."""
-    from outsize.commands.advice import cuts_of
-    from outsize.plan.tilings import as_table, remarks
+    from outsize.plan.ways.tilings import as_table, remarks
+    from outsize.planning.jobs.advice import cuts_of
 
     for purpose, cuts, scene_px, core_px in cuts_of(job, planned):
         taken = next(cut for cut in cuts if cut.tiling.core_px == core_px)
@@ -154,8 +154,8 @@ def _say_cuts(job: Job, planned: Planned, reporter: Reporter) -> None:
 def _why_core(
     taken: Cut, cuts: Sequence[Cut], scene_px: tuple[int, int], job: Job, planned: Planned, *, trains: bool
 ) -> list[str]:
-    from outsize.plan.cores import largest_core
-    from outsize.plan.tilings import why_predicted_so, why_trained_so
+    from outsize.plan.predict.cores import largest_core
+    from outsize.plan.ways.tilings import why_predicted_so, why_trained_so
 
     if trains:
         return why_trained_so(taken, cuts, planned.train_plan.peak_bytes)
@@ -165,7 +165,7 @@ def _why_core(
 
 
 def _say_request(job: Job, planned: Planned, beyond: str | None, reporter: Reporter) -> None:
-    from outsize.commands.advice import request_for
+    from outsize.planning.jobs.advice import request_for
 
     found = request_for(job, planned)
     lines = found.lines()

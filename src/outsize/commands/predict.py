@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from outsize.infer.object_scene import ObjectProducts
     from outsize.infer.ready import Ready
     from outsize.infer.scene import Products
-    from outsize.raster.aoi import AreaOfInterest
-    from outsize.raster.read import SceneInfo
+    from outsize.raster.reading.read import SceneInfo
+    from outsize.raster.vectors.aoi import AreaOfInterest
 
 
 def predict(  # noqa: PLR0913 (each is what a user may say)
@@ -47,7 +47,7 @@ def predict(  # noqa: PLR0913 (each is what a user may say)
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
     from outsize.infer.scene import Products
-    from outsize.measure.machine import pick_device
+    from outsize.measure.machine.machine import pick_device
     from outsize.tasks import TASKS
     from outsize.tasks.segment import threshold_for
 
@@ -131,7 +131,7 @@ def _lay_areas(
     aoi: Path | None, infos: Sequence[SceneInfo], reporter: Reporter
 ) -> dict[Path, AreaOfInterest | None]:
     """Return the part to predict of each scene, None being all of it; scenes outside the area are left out."""
-    from outsize.raster.aoi import open_aoi
+    from outsize.raster.vectors.aoi import open_aoi
 
     if aoi is None:
         return {info.path: None for info in infos}
@@ -209,7 +209,7 @@ def _approximation(ready: Ready, info: SceneInfo, reporter: Reporter) -> dict[st
 
 
 def _warn_resolution(ready: Ready, info: SceneInfo, reporter: Reporter) -> None:
-    from outsize.raster.area import pixel_sides_m
+    from outsize.raster.vectors.area import pixel_sides_m
 
     trained, given = ready.card.resolution, pixel_sides_m(info.georef, info.height, info.width)
     if trained is None or given is None:

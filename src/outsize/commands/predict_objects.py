@@ -13,7 +13,7 @@ from outsize.units import format_pixels, format_seconds
 if TYPE_CHECKING:
     from outsize.infer.object_scene import ObjectProducts
     from outsize.infer.ready import Ready
-    from outsize.raster.read import SceneInfo
+    from outsize.raster.reading.read import SceneInfo
 
 
 def predict_objects(
@@ -26,7 +26,7 @@ def predict_objects(
     """Predict scenes one after the other, each with files of its own; returns what predict.json lists."""
     from outsize.infer.ledger import add_to_ledger
     from outsize.infer.object_scene import finder_of, predict_objects
-    from outsize.measure.usage import watching, write_usage
+    from outsize.measure.machine.usage import watching, write_usage
 
     finder, results = finder_of(ready, section.min_score), []
     with watching(ready.settings.device) as usage:

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.hosting import place, what_moved
-from outsize.commands.lessons import Lessons, batch_maker, open_feed, open_lessons
 from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
-from outsize.commands.resuming import (
+from outsize.commands.training.hosting import place, what_moved
+from outsize.commands.training.lessons import Lessons, batch_maker, open_feed, open_lessons
+from outsize.commands.training.resuming import (
     Changes,
     begin,
     changes_line,
@@ -26,9 +26,9 @@ from outsize.commands.resuming import (
     say_finished,
     wants_another_plan,
 )
-from outsize.commands.saving import Saving
-from outsize.commands.taken import memory_taken
-from outsize.commands.validating import log_and_say, validate_with_less
+from outsize.commands.training.saving import Saving
+from outsize.commands.training.taken import memory_taken
+from outsize.commands.training.validating import log_and_say, validate_with_less
 from outsize.errors import RunError, explain
 from outsize.files.beside import clear_left
 from outsize.files.ownership import Consent
@@ -40,9 +40,9 @@ from outsize.runs import RunFolder, working_in
 if TYPE_CHECKING:
     from torch import nn
 
-    from outsize.commands.preparing import Prepared
-    from outsize.data.windows import TrainingWindows
-    from outsize.strategies.graphed import Recordings
+    from outsize.data.sampling.windows import TrainingWindows
+    from outsize.planning.jobs.preparing import Prepared
+    from outsize.strategies.cudagraph.graphed import Recordings
     from outsize.train.feed import Feed
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, Recipe
@@ -80,10 +80,10 @@ def _train(
     mode: str,
     reporter: Reporter,
 ) -> None:
-    from outsize.commands.preparing import prepare
-    from outsize.data.sampling import Seen
-    from outsize.measure.machine import pick_device
-    from outsize.measure.usage import watching, write_usage
+    from outsize.data.sampling.draw import Seen
+    from outsize.measure.machine.machine import pick_device
+    from outsize.measure.machine.usage import watching, write_usage
+    from outsize.planning.jobs.preparing import prepare
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
@@ -130,7 +130,7 @@ def _train(
 
 
 def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) -> None:
-    from outsize.report.split import split_of_run
+    from outsize.report.sections.split import split_of_run
     from outsize.tasks import TASKS
 
     split = split_of_run(run.metrics)
@@ -153,11 +153,11 @@ def _fit(
     changes: Changes,
     reporter: Reporter,
 ) -> Position:
-    from outsize.commands.shortage import tightening
+    from outsize.planning.jobs.shortage import tightening
     from outsize.strategies.compose import compose
-    from outsize.strategies.graphed import Recordings
-    from outsize.strategies.recover import recovering
-    from outsize.strategies.traffic import Meter
+    from outsize.strategies.cudagraph.graphed import Recordings
+    from outsize.strategies.steps.recover import recovering
+    from outsize.strategies.swap.traffic import Meter
     from outsize.tasks import TASKS
     from outsize.train.loop import Hooks, fit
 
@@ -219,7 +219,7 @@ def _open_log(run: RunFolder, lessons: Lessons, state: Any, changes: Changes) ->
 
 def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
     """Let the feed go on where a saved training stood, and return what the loop goes on with; None begins anew."""
-    from outsize.strategies.offload import as_held
+    from outsize.strategies.swap.offload import as_held
 
     if state is None:
         return None
@@ -232,7 +232,7 @@ def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
 
 def _forget(recordings: Recordings, model: nn.Module) -> None:
     """Let go of what a step that failed has left in others' hands."""
-    from outsize.strategies.offload import begin_anew
+    from outsize.strategies.swap.offload import begin_anew
 
     recordings.let_go()
     begin_anew(model)
@@ -259,7 +259,7 @@ def _phases(names: Sequence[str]) -> str:
 @contextmanager
 def _shortage_told() -> Iterator[None]:
     """Say in one line that memory ran out in the optimizer or in validation; steps help themselves."""
-    from outsize.strategies.recover import ran_out
+    from outsize.strategies.steps.recover import ran_out
 
     try:
         yield

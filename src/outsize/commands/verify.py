@@ -16,7 +16,7 @@ from outsize.runs import RunFolder, as_written, open_run, read_json, write_json
 if TYPE_CHECKING:
     from outsize.infer.ready import Ready
     from outsize.plan.plan import Plan
-    from outsize.raster.read import SceneInfo
+    from outsize.raster.reading.read import SceneInfo
     from outsize.train.claims import Ground
     from outsize.train.proofs import StepProof, SwapProof
 
@@ -28,10 +28,10 @@ def verify(
 
     Fails above tolerance, unless the plan in question is approximate.
     """
-    from outsize.commands.planned import planned_otherwise
     from outsize.data.scenes import open_image
     from outsize.infer.ready import load_ready
-    from outsize.measure.machine import pick_device
+    from outsize.measure.machine.machine import pick_device
+    from outsize.planning.jobs.planned import planned_otherwise
     from outsize.tasks import TASKS
 
     run = open_run(run_path)

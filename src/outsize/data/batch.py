@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outsize.data.objects import Object
+from outsize.data.objects.object import Object
 from outsize.data.sample import Sample
 
 MakeMaps = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]  # images, valid, labels -> maps by name

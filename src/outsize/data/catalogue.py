@@ -8,21 +8,21 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from outsize.data.bands import in_order, misnamed, own_bands
-from outsize.data.camvid import find_camvid
-from outsize.data.cityscapes import find_cityscapes
-from outsize.data.coco import find_coco
-from outsize.data.instances_masks import find_masks
-from outsize.data.layout import Layout, missing_root, refuse_keys
-from outsize.data.loader import prefetch, prefetch_in_processes
-from outsize.data.patterns import find_patterns
+from outsize.data.feeding.loader import prefetch, prefetch_in_processes
+from outsize.data.formats.camvid import find_camvid
+from outsize.data.formats.cityscapes import find_cityscapes
+from outsize.data.formats.coco import find_coco
+from outsize.data.formats.layout import Layout, missing_root, refuse_keys
+from outsize.data.formats.masks import find_masks
+from outsize.data.formats.patterns import find_patterns
+from outsize.data.pixels.bands import in_order, misnamed, own_bands
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.data.split import BadFile, Splits, check_split, share_blocks
 from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain, listed
 from outsize.job import DataSection
-from outsize.raster.burn import is_vector
-from outsize.raster.picture import has_picture_name
-from outsize.raster.read import describe
+from outsize.raster.reading.picture import has_picture_name
+from outsize.raster.reading.read import describe
+from outsize.raster.vectors.burn import is_vector
 
 FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
     "scenes": find_patterns,

@@ -8,8 +8,8 @@ from typing import Any
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.errors import RunError, explain
 from outsize.job import DataSection
-from outsize.raster.read import describe
-from outsize.raster.scene import SceneInfo, shrunk
+from outsize.raster.reading.read import describe
+from outsize.raster.reading.scene import SceneInfo, shrunk
 from outsize.runs import as_written, read_json
 from outsize.tiles.window import Window
 

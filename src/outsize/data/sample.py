@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.objects import Object
+from outsize.data.objects.object import Object
 
 IGNORE = 255  # class index of pixels that are neither learnt nor scored
 

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.bands import in_order
+from outsize.data.pixels.bands import in_order
 from outsize.data.sample import IGNORE
 from outsize.errors import DataError, JobError, explain
 from outsize.files.walk import matching
 from outsize.job import DataSection
-from outsize.raster.align import fits, is_made_of, warp_labels
-from outsize.raster.burn import PolygonLabels, burn_labels, is_vector, list_attributes, value_named
-from outsize.raster.read import SceneInfo, SceneReader, describe
-from outsize.raster.scene import shrunk
-from outsize.raster.stack import stack_bands
+from outsize.raster.reading.align import fits, is_made_of, warp_labels
+from outsize.raster.reading.read import SceneInfo, SceneReader, describe
+from outsize.raster.reading.scene import shrunk
+from outsize.raster.reading.stack import stack_bands
+from outsize.raster.vectors.burn import PolygonLabels, burn_labels, is_vector, list_attributes, value_named
 from outsize.tiles.window import Window
 
 _UNKNOWN = 254  # marks a label value that is in no class

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from outsize.data.coco_masks import unpack_counts
-from outsize.data.objects import Object, make_object, pack_runs, runs
+from outsize.data.formats.coco_masks import unpack_counts
+from outsize.data.objects.object import Object, make_object, pack_runs, runs
 from outsize.errors import RunError, explain
 from outsize.files.ownership import MADE_BY
 from outsize.files.trees import read_json_tree
-from outsize.raster.scene import SceneInfo
+from outsize.raster.reading.scene import SceneInfo
 from outsize.runs import write_text
 from outsize.tiles.window import Window
 

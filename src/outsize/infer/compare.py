@@ -14,9 +14,9 @@ from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready
 from outsize.infer.sides import fitted
 from outsize.infer.stream import answer
-from outsize.measure.apart import further
+from outsize.measure.trying.apart import further
 from outsize.plan.plan import Tiling
-from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.reading.read import SceneInfo, SceneReader
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
 from outsize.tiles.window import Tile, middle_window

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outsize.data.loader import prefetch
+from outsize.data.feeding.loader import prefetch
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.errors import DataError, explain
@@ -20,8 +20,8 @@ from outsize.metrics.boundary import OutlineCounts, Tolerances, count_outlines, 
 from outsize.metrics.calibration import Reliability, no_pixels, reliability
 from outsize.metrics.confusion import Counts, confusion
 from outsize.progress import Bar
-from outsize.raster.aoi import AreaOfInterest
-from outsize.raster.read import SceneInfo, SceneReader, describe
+from outsize.raster.reading.read import SceneInfo, SceneReader, describe
+from outsize.raster.vectors.aoi import AreaOfInterest
 from outsize.tiles.window import Window
 
 _SIDE_PX = 2048  # a multiple of the side of a place

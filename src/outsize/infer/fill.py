@@ -18,9 +18,9 @@ from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, TileResult, Waits
 from outsize.infer.unanswered import none_answered
 from outsize.progress import Reporter
-from outsize.raster.aoi import AreaOfInterest
-from outsize.raster.read import SceneReader
-from outsize.raster.write import Layer, TileStore
+from outsize.raster.reading.read import SceneReader
+from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.writing.write import Layer, TileStore
 from outsize.tasks.segment import NODATA, Wanted, decode
 from outsize.threads import Threads
 from outsize.tiles.window import Tile

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, TraceError, explain, listed
 from outsize.job import ClassSpec, parse_colour
-from outsize.measure.answers import Part, answer_on_shapes
-from outsize.measure.trace import example_shape
+from outsize.measure.tracing.answers import Part, answer_on_shapes
+from outsize.measure.tracing.trace import example_shape
 from outsize.models import input_maps, num_inputs
-from outsize.raster.read import SceneInfo
+from outsize.raster.reading.read import SceneInfo
 from outsize.train.checkpoint import Card
 
 _FAVOURITE = "['out']"  # torchvision's name for it

@@ -9,10 +9,10 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from outsize.data.loader import prefetch
-from outsize.data.objects import Object
+from outsize.data.feeding.loader import prefetch
+from outsize.data.objects.object import Object
 from outsize.infer.objects import Finder, find_objects, only_valid
-from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.reading.read import SceneInfo, SceneReader
 from outsize.tiles.window import Tile, Window
 
 

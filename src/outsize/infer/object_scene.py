@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from outsize.data.objects import Object
+from outsize.data.objects.object import Object
 from outsize.files.ownership import NONE_GIVEN, Consent
 from outsize.infer.coco_results import write_results
 from outsize.infer.object_picture import draw_objects
@@ -20,10 +20,10 @@ from outsize.infer.ready import Ready
 from outsize.infer.stream import Waits
 from outsize.job import ObjectsSection
 from outsize.progress import Reporter
-from outsize.raster.aoi import AreaOfInterest
-from outsize.raster.object_ids import write_ids
-from outsize.raster.object_layers import Layers, write_objects
-from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.vectors.object_layers import Layers, write_objects
+from outsize.raster.writing.object_ids import write_ids
 from outsize.tiles.grid import redundancy
 from outsize.train.checkpoint import Card
 

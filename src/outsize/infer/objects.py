@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outsize.data.loader import prefetch
-from outsize.data.objects import Object, make_object
-from outsize.data.statistics import BandStatistics
+from outsize.data.feeding.loader import prefetch
+from outsize.data.objects.object import Object, make_object
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, explain
 from outsize.infer.paste import decode_objects
 from outsize.infer.prepare import make_prepare
@@ -30,8 +30,8 @@ from outsize.infer.seams import Sighting, see, settle
 from outsize.infer.stream import Prepare, Settings, Waits
 from outsize.plan.plan import Tiling
 from outsize.progress import Bar
-from outsize.raster.aoi import AreaOfInterest
-from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.vectors.aoi import AreaOfInterest
 from outsize.tiles.grid import cover
 from outsize.tiles.window import Tile, Window
 

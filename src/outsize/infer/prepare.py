@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outsize.data.bands import band_order
-from outsize.data.edges import MapMaker, gains_to_bytes
-from outsize.data.normalise import normalise, with_maps
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.bands import band_order
+from outsize.data.pixels.edges import MapMaker, gains_to_bytes
+from outsize.data.pixels.normalise import normalise, with_maps
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.infer.stream import Prepare
-from outsize.raster.read import SceneInfo
+from outsize.raster.reading.read import SceneInfo
 
 
 def make_prepare(

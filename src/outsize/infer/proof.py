@@ -11,10 +11,10 @@ import torch
 from outsize.errors import ModelError, found_in
 from outsize.infer.compare import Difference, measure_on_scene
 from outsize.infer.ready import Ready
-from outsize.measure.probe import ProbeResult, probe_halo
-from outsize.measure.trial import try_tiling
+from outsize.measure.trying.probe import ProbeResult, probe_halo
+from outsize.measure.trying.trial import try_tiling
 from outsize.models import num_inputs
-from outsize.raster.read import SceneInfo
+from outsize.raster.reading.read import SceneInfo
 from outsize.tiles.halo import Halo, Obstacle
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-11}  # of the largest logit

@@ -11,22 +11,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from outsize.data.loader import num_cores
+from outsize.data.feeding.loader import num_cores
 from outsize.errors import ModelError, explain
 from outsize.infer.foreign import Manner
 from outsize.infer.passes import equal_to, pass_graph
 from outsize.infer.sides import compared_with, fills_up, fitted, takes
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
-from outsize.measure.alike import differing_at
-from outsize.measure.machine import look_at_machine, pick_device
+from outsize.measure.machine.machine import look_at_machine, pick_device
 from outsize.measure.tensors import own_dtype
-from outsize.measure.trial import try_tiling
+from outsize.measure.trying.alike import differing_at
+from outsize.measure.trying.trial import try_tiling
 from outsize.models import num_inputs
-from outsize.plan.choose import choose_predict
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Tiling
-from outsize.raster.read import SceneInfo
+from outsize.plan.predict.choose import choose_predict
+from outsize.raster.reading.read import SceneInfo
 from outsize.tasks import TASKS, facts_for, limits_for
 from outsize.tiles.halo import Halo
 from outsize.tiles.passes import PassGraph

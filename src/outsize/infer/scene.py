@@ -26,12 +26,12 @@ from outsize.infer.unanswered import unanswered_line
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
 from outsize.raster import disk
-from outsize.raster.aoi import AreaOfInterest
-from outsize.raster.cog import make_cog
-from outsize.raster.read import SceneInfo
-from outsize.raster.style import write_style
-from outsize.raster.vectors import write_polygons
-from outsize.raster.write import TileStore
+from outsize.raster.reading.read import SceneInfo
+from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.vectors.region_layers import write_polygons
+from outsize.raster.writing.cog import make_cog
+from outsize.raster.writing.style import write_style
+from outsize.raster.writing.write import TileStore
 from outsize.stopping import Stopped
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted
 from outsize.train.checkpoint import Card

@@ -19,8 +19,8 @@ from torch import nn
 
 from outsize.errors import OutsizeError, TraceError
 from outsize.infer.stream import Settings, answer
-from outsize.measure.answers import answer_on_shapes
-from outsize.measure.kept import as_it_was
+from outsize.measure.state.kept import as_it_was
+from outsize.measure.tracing.answers import answer_on_shapes
 from outsize.plan.plan import Tiling
 from outsize.tiles.window import Tile, Window
 from outsize.units import format_size

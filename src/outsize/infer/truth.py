@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
-from outsize.data.instances_store import UNKNOWN, ObjectFiles
-from outsize.data.objects import Object
+from outsize.data.objects.object import Object
+from outsize.data.objects.store import UNKNOWN, ObjectFiles
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.scenes import LabelledScene
-from outsize.data.statistics import BandStatistics
 from outsize.errors import DataError, explain
 from outsize.infer.evaluate import counted_pixels
 from outsize.infer.many import find_in_many
@@ -19,7 +19,7 @@ from outsize.infer.objects import Finder
 from outsize.infer.stream import Settings
 from outsize.metrics.instances import Pictured, average_precision
 from outsize.plan.plan import Tiling
-from outsize.raster.aoi import AreaOfInterest
+from outsize.raster.vectors.aoi import AreaOfInterest
 from outsize.tiles.window import Window
 
 VALIDATION_SCORE = 0.05  # least score of objects that are scored: average precision wants the unsure ones too

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from outsize.files.ownership import MADE_BY
-from outsize.report import benches, moves, objects, origins, places, results, training
+from outsize.report.drawing.markup import Markup, tag
 from outsize.report.gather import Story, gather
-from outsize.report.markup import Markup, tag
+from outsize.report.sections import benches, moves, objects, origins, places, results, training
 from outsize.runs import as_written
 
 Shown = TypeVar("Shown")

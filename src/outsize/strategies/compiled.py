@@ -14,11 +14,11 @@ from torch import nn
 
 from outsize.errors import PlanError, explain
 from outsize.files.private import NotPrivateError
-from outsize.measure.remembered import folder_for_code, folder_for_now
+from outsize.measure.machine.remembered import folder_for_code, folder_for_now
 from outsize.plan.plan import Compile
 from outsize.strategies.compat import Backend, compile_errors, no_global_hooks, with_activation_budget
 from outsize.strategies.find import find_module
-from outsize.strategies.step import Forward
+from outsize.strategies.steps.step import Forward
 
 BACKEND: Backend = "inductor"
 _FOLDER_OF_CODE = "TORCHINDUCTOR_CACHE_DIR"

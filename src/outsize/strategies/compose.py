@@ -10,16 +10,16 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.plan.plan import Fuse, Offload, Plan
-from outsize.strategies import fused
-from outsize.strategies.across import refuse_norms_across
 from outsize.strategies.compiled import compiled
-from outsize.strategies.fusing import fused_layers
-from outsize.strategies.graphed import Recordings, graphed
-from outsize.strategies.micro import micro_batched
-from outsize.strategies.recompute import Tell, saving
-from outsize.strategies.step import Forward, LossTerms, Step, Terms
-from outsize.strategies.tiled import tiled
-from outsize.strategies.traffic import Meter
+from outsize.strategies.cudagraph.graphed import Recordings, graphed
+from outsize.strategies.kernels.fusing import fused_layers
+from outsize.strategies.kernels.norm import fused
+from outsize.strategies.steps.across import refuse_norms_across
+from outsize.strategies.steps.micro import micro_batched
+from outsize.strategies.steps.recompute import Tell, saving
+from outsize.strategies.steps.step import Forward, LossTerms, Step, Terms
+from outsize.strategies.steps.tiled import tiled
+from outsize.strategies.swap.traffic import Meter
 
 __all__ = ["LossTerms", "Step", "Terms", "compose"]
 
@@ -59,7 +59,7 @@ def compose(
 
 
 def _offload(model: nn.Module, setting: Offload, *, bf16: bool) -> None:
-    from outsize.strategies.offload import compute_device, offload  # loads much that others do not need
+    from outsize.strategies.swap.offload import compute_device, offload  # loads much that others do not need
 
     offload(model, setting, compute_device(model), bf16=bf16)
 

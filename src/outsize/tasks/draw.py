@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.report.pictures import PANELS, PANELS_AT
-from outsize.report.wrong import wrong_colour
+from outsize.report.drawing.pictures import PANELS, PANELS_AT
+from outsize.report.drawing.wrong import wrong_colour
 from outsize.runs import write_beside
 
 if TYPE_CHECKING:

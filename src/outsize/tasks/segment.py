@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch, reduced
-from outsize.data.edges import EDGES, MapMaker, class_edges, gains_to_bytes
-from outsize.data.normalise import normalise, with_maps
-from outsize.data.statistics import BandStatistics
+from outsize.data.pixels.edges import EDGES, MapMaker, class_edges, gains_to_bytes
+from outsize.data.pixels.normalise import normalise, with_maps
+from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, explain
 from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stride
 from outsize.models import input_maps, label_stride

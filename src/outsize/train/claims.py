@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.measure.apart import Apart
+    from outsize.measure.trying.apart import Apart
     from outsize.train.checkpoint import Card
     from outsize.train.proving import Trial
 
@@ -148,9 +148,9 @@ def of_fuse(plan: Plan, ground: Ground) -> Claim:
     """
     import torch
 
-    from outsize.measure.apart import apart
-    from outsize.strategies.fused import fusing
-    from outsize.strategies.fused_layer import standing_in
+    from outsize.measure.trying.apart import apart
+    from outsize.strategies.kernels.fused_layer import standing_in
+    from outsize.strategies.kernels.norm.fused import fusing
 
     on_gpu = ground.device.type == "cuda"
     if on_gpu and not fusing("cuda"):
@@ -181,7 +181,7 @@ def of_recording(plan: Plan, ground: Ground) -> list[Claim]:
     if ground.device.type != "cuda":
         return [Claim(name, False, "a CPU records no CUDA graph", _ON_A_GPU) for name in names]
     if plan.paged:
-        from outsize.strategies.paged import why_not
+        from outsize.strategies.cudagraph.paged import why_not
 
         missing = why_not()
         if missing is not None:
@@ -198,8 +198,8 @@ def _recorded_apart(plan: Plan, ground: Ground) -> Apart | str:
     """Return how far a replayed step is from a plain one after as many steps; or why it cannot be recorded."""
     import torch
 
-    from outsize.measure.apart import apart
-    from outsize.strategies.graphed import NUM_PLAIN
+    from outsize.measure.trying.apart import apart
+    from outsize.strategies.cudagraph.graphed import NUM_PLAIN
 
     small, trial = ground.trial(plan)
     recorded = replace(small, graph=True, paged=plan.paged, swap=None)  # moved ones are proved by themselves
@@ -217,7 +217,7 @@ def _apart(plan: Plan, without: Plan, ground: Ground) -> Apart:
     """Return how far two plans of a step are apart, in float64."""
     import torch
 
-    from outsize.measure.apart import apart
+    from outsize.measure.trying.apart import apart
 
     small, trial = ground.trial(replace(plan, swap=None))
     other, _ = ground.trial(replace(without, swap=None))

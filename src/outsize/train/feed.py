@@ -17,11 +17,11 @@ from torch import Tensor
 
 from outsize import stopping
 from outsize.data.batch import Batch, MakeMaps, collate
-from outsize.data.blocks import count_classes
-from outsize.data.loader import prefetch
-from outsize.data.processes import BatchProcesses
-from outsize.data.sampling import Seen
-from outsize.data.windows import TrainingWindows
+from outsize.data.feeding.loader import prefetch
+from outsize.data.feeding.processes import BatchProcesses
+from outsize.data.sampling.blocks import count_classes
+from outsize.data.sampling.draw import Seen
+from outsize.data.sampling.windows import TrainingWindows
 from outsize.losses import Weights, WeightsByStride
 from outsize.train.copies import Copies
 

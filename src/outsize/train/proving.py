@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.data.batch import Batch
-    from outsize.measure.apart import Outcome
+    from outsize.measure.trying.apart import Outcome
     from outsize.strategies.compose import LossTerms, Terms
-    from outsize.strategies.saved import SavedStats
-    from outsize.strategies.traffic import Counters
+    from outsize.strategies.saved.hooks import SavedStats
+    from outsize.strategies.swap.traffic import Counters
     from outsize.train.checkpoint import Card
 
 TOLERANCE = 1e-10  # of each tensor's largest value, in float64
@@ -45,7 +45,7 @@ def prove_step(
     """
     import torch
 
-    from outsize.measure.apart import apart
+    from outsize.measure.trying.apart import apart
     from outsize.tiles.grid import cover
 
     small, side_px = shrunk(plan, stride_px)
@@ -81,7 +81,7 @@ def prove_swap(
     """
     import torch
 
-    from outsize.measure.apart import apart
+    from outsize.measure.trying.apart import apart
 
     assert plan.swap is not None
     small, side_px = shrunk(plan, stride_px)
@@ -119,10 +119,10 @@ class Trial:
         """Return what a step leaves and what it moved; it may not tell of sizes, for they are not the plan's."""
         import torch
 
-        from outsize.measure.apart import outcome_of
+        from outsize.measure.trying.apart import outcome_of
         from outsize.strategies.compose import compose
-        from outsize.strategies.offload import in_full
-        from outsize.strategies.traffic import Meter
+        from outsize.strategies.swap.offload import in_full
+        from outsize.strategies.swap.traffic import Meter
 
         twin, meter = self._twin(), Meter()
         step = compose(twin, self.loss_terms, plan, bf16=False, tell=lambda _: None, meter=meter)
@@ -134,9 +134,9 @@ class Trial:
         """Return what the last of some steps leaves: a recorded step is replayed by then, and no weight has changed."""
         import torch
 
-        from outsize.measure.apart import outcome_of
+        from outsize.measure.trying.apart import outcome_of
         from outsize.strategies.compose import compose
-        from outsize.strategies.graphed import Recordings
+        from outsize.strategies.cudagraph.graphed import Recordings
 
         twin, recordings = self._twin(), Recordings()
         step = compose(twin, self.loss_terms, plan, bf16=False, tell=tell, recordings=recordings)
@@ -155,9 +155,9 @@ class Trial:
 
     def met(self, plan: Plan) -> SavedStats:
         """Count what one forward saves, and which of the tensors to be recomputed it does not, or has to keep."""
-        from outsize.strategies.blocks import checkpointed
+        from outsize.strategies.blocks.checkpointed import checkpointed
         from outsize.strategies.compiled import compiled
-        from outsize.strategies.saved import SavedTensors
+        from outsize.strategies.saved.hooks import SavedTensors
 
         model, recompute = self._twin(), plan.recompute or Recompute()
         saved = SavedTensors(model, frozenset(recompute.saved), dear=frozenset(recompute.dear))
@@ -280,7 +280,7 @@ def _twin(model: nn.Module, device: torch.device, dtype: torch.dtype, *, draws_a
 
     import torch
 
-    from outsize.measure.across import OVER_PIXELS, norms_over
+    from outsize.measure.trying.across import OVER_PIXELS, norms_over
 
     twin = copy.deepcopy(model).to(device=device, dtype=dtype).train(not draws_anew)
     for _, norm in norms_over(twin, OVER_PIXELS):

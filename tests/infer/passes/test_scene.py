@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import outsize
 from outsize.errors import PlanError
 from outsize.infer.passes import keep, scene, trial
-from outsize.plan.passes import PassRoom, choose_passes
+from outsize.plan.predict.passes import PassRoom, choose_passes
 
 CUT = {"tile_px": 16}
 SIZE = (57, 90)
@@ -88,7 +88,7 @@ def test_maps_that_do_not_fit_in_memory_lie_beside_the_result(
         return choose_passes(laid, cores, PassRoom(room.compute_bytes, 1.0))  # type: ignore[arg-type]
 
     monkeypatch.setattr(scene, "Keep", Watched)
-    monkeypatch.setattr("outsize.plan.passes.choose_passes", little_room)
+    monkeypatch.setattr("outsize.plan.predict.passes.choose_passes", little_room)
     model, target = squeezed(), tmp_path / "out" / "map.tif"
     done = outsize.predict(model, path, target, limits=CUT, device="cpu")
     assert done["exact"]

@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from outsize.errors import TraceError
 from outsize.measure.tensors import own_device, own_dtype
-from outsize.measure.trace import as_graph, export
+from outsize.measure.tracing.trace import as_graph, export
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes import PassGraph, lay_out
 

@@ -13,17 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.data.edges import reach_px
+from outsize.data.pixels.edges import reach_px
 from outsize.infer.passes.keep import Keep
 from outsize.infer.passes.program import program_for
 from outsize.infer.passes.run import PassRun
 from outsize.infer.stream import Decode, Prepare, Settings, TileResult, Waits, result_of, stream_tiles
 from outsize.models import input_maps
-from outsize.plan.passes import cores_of
 from outsize.plan.plan import Passes
+from outsize.plan.predict.passes import cores_of
 from outsize.progress import Reporter
 from outsize.raster.disk import make_folder, need_space
-from outsize.raster.read import SceneInfo, SceneReader
+from outsize.raster.reading.read import SceneInfo, SceneReader
 from outsize.tiles.grid import redundancy
 from outsize.tiles.window import Tile, Window
 

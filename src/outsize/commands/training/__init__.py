@@ -1,0 +1,1 @@
+"""What the verb `train` does around its loop."""

@@ -1,0 +1,144 @@
+"""What `train` learns from: windows of the data, what classes weigh, and who makes batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from outsize.commands.training.hosting import room_for_pictures
+from outsize.job import Job
+from outsize.progress import Reporter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from outsize.data.sampling.draw import Seen
+    from outsize.data.sampling.windows import TrainingWindows
+    from outsize.losses import Weights, WeightsByStride
+    from outsize.planning.jobs.preparing import Prepared
+    from outsize.train.feed import BatchMaker, Feed
+    from outsize.train.loop import Recipe
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What is learnt from."""
+
+    windows: TrainingWindows
+    weights: Weights | WeightsByStride
+    classes: dict[str, Any]  # their shares and weights, where the labels were counted
+
+
+def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
+    """Open what is drawn from, and say what the classes weigh; labels are read for it only where needed."""
+    from outsize.data.sampling.blocks import index_blocks
+    from outsize.data.sampling.draw import Mix
+    from outsize.data.sampling.windows import TrainingWindows
+
+    section = job.train
+    mix = Mix(section.rare_share, section.empty_share)
+    index, weights, classes = None, None, {}
+    if mix.needs_index or section.class_weights != "none":
+        names = [each.name for each in prepared.card.classes]
+        with reporter.bar("classes", len(prepared.splits.train), "scene") as bar:
+            index = index_blocks(
+                prepared.splits.train,
+                prepared.table,
+                len(names),
+                # a quarter: a window of half the side, as `scale` may read, still holds a whole block
+                block_px=max(8, min(section.window_px) // 4),
+                num_threads=section.workers,
+                bar=bar,
+            )
+        each_weights = _weights_of_phases(job, prepared, index.of_scenes)
+        last = list(each_weights.values())[-1]
+        weights = last if len(set(each_weights.values())) == 1 else each_weights
+        classes = _say_classes(names, index.of_scenes.sum(0), last, reporter)
+    windows = TrainingWindows(
+        prepared.splits.train,
+        prepared.table,
+        tile_px=section.tile_px,
+        augmentations=section.augment,
+        statistics=prepared.card.statistics,
+        seed=job.seed,
+        mix=mix,
+        index=index,
+    )
+    return Lessons(windows, weights, classes)
+
+
+def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: Recipe) -> BatchMaker:
+    """Make samples with the maps that model and loss want, and the totals that the phases divide by."""
+    from outsize.data.pixels.edges import map_maker
+    from outsize.tasks import TASKS
+    from outsize.train.feed import BatchMaker
+    from outsize.train.phases import label_strides
+
+    task, card = TASKS[job.task], prepared.card
+    strides = label_strides(prepared.model, [phase.output for phase in recipe.phases])
+    maps = task.wanted_maps(prepared.model, job.train.loss)
+    return BatchMaker(
+        lessons.windows,
+        partial(task.count_terms, strides=strides),
+        job.train.loss,
+        lessons.weights,
+        num_classes=len(card.classes),
+        batch=job.train.batch,
+        make_maps=map_maker(maps, card.dtype, card.statistics),
+        seed=job.seed,
+    )
+
+
+def open_feed(
+    job: Job, prepared: Prepared, make: BatchMaker, seen: Seen, recipe: Recipe, reporter: Reporter
+) -> Feed:
+    """Have batches made by processes for a GPU, whose kernels are launched from Python, and by threads else."""
+    from outsize.data.feeding.processes import can_share
+    from outsize.train.feed import Feed
+
+    section, on_gpu = job.train, prepared.device.type == "cuda"
+    batch_bytes = section.batch * make.windows.sample_bytes
+    in_processes = on_gpu and can_share(batch_bytes, section.workers)
+    if on_gpu and not in_processes:
+        text = "warning: /dev/shm is too small for processes: threads prepare samples, and the GPU may wait for them"
+        reporter.say("warning", text)
+    return Feed(
+        make,
+        seen,
+        num_epochs=recipe.num_epochs,
+        steps_per_epoch=recipe.steps_per_epoch,
+        num_workers=section.workers,
+        in_processes=in_processes,
+        device=prepared.device,
+        decoded_bytes=room_for_pictures(prepared.train_plan, job.limits),
+    )
+
+
+def _weights_of_phases(job: Job, prepared: Prepared, num_px: NDArray[np.int64]) -> dict[int, Weights]:
+    """Return the class weights by the stride that phases reduce labels by, in the order of phases."""
+    from outsize.losses.weights import class_weights
+    from outsize.train.phases import label_strides
+
+    names = [each.name for each in prepared.card.classes]
+    found: dict[int, Weights] = {}
+    for phase in job.train.all_phases():
+        offset = phase.log_offset or job.train.log_offset
+        weights = class_weights(job.train.class_weights, num_px, names, log_offset=offset)
+        [stride] = label_strides(prepared.model, [phase.output])
+        found[stride] = weights  # the same for all phases of an output
+    return found
+
+
+def _say_classes(
+    names: Sequence[str], num_px: NDArray[np.int64], weights: Weights, reporter: Reporter
+) -> dict[str, Any]:
+    total = int(num_px.sum())
+    shares = {name: int(num) / total for name, num in zip(names, num_px, strict=True)}
+    each_weight = dict(zip(names, weights or (1.0,) * len(names), strict=True))
+    text = ", ".join(f"{name} {shares[name]:.2%} (weight {each_weight[name]:.3g})" for name in names)
+    classes = {"class_shares": shares, "class_weights": each_weight}
+    reporter.say("classes", f"labelled to train on: {text}", **classes)
+    return classes

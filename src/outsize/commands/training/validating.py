@@ -1,0 +1,101 @@
+"""What training does at the end of an epoch: score the model, and say how well it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outsize.errors import first_line
+from outsize.plan.plan import Plan
+from outsize.plan.ways.tighten import smaller
+from outsize.progress import Bar, Reporter
+from outsize.units import format_count
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from outsize.planning.jobs.preparing import Prepared
+    from outsize.train.log import TrainingLog
+
+
+def validate(
+    task: str, prepared: Prepared, model: nn.Module, folder: Path | None = None
+) -> Mapping[str, Any]:
+    """Return the scores of a model on what is held back, or else on what it learns from.
+
+    What passes keep and memory does not hold goes to `folder`.
+    """
+    from outsize.infer.ready import stream_settings
+
+    card, plan = prepared.card, prepared.predict_plan
+    assert plan.tiles is not None
+    scenes = prepared.splits.val or prepared.splits.train
+    known: dict[str, Any] = {
+        "bands": card.bands,
+        "statistics": card.statistics,
+        "num_classes": len(card.classes),
+        "tiling": plan.tiles,
+        "settings": replace(stream_settings(plan, prepared.device, prepared.where.bf16), folder=folder),
+    }
+    if task == "instances":
+        from outsize.infer.truth import score_scenes
+
+        return score_scenes(model, scenes, **known)
+    from outsize.infer.validate import count_scenes
+    from outsize.metrics.confusion import Scores
+
+    counts, unanswered = count_scenes(model, scenes, prepared.table, **known)
+    scores = Scores(tuple(each.name for each in card.classes), counts, unanswered).as_dict()
+    told = {"unanswered_px": int(unanswered.sum())} if unanswered.any() else {}
+    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"], **told}
+
+
+def validate_with_less(
+    task: str, prepared: Prepared, model: nn.Module, changed: Callable[[Plan, str], None], folder: Path
+) -> Mapping[str, Any]:
+    """Validate, in smaller parts where memory runs out; `changed` gets each new plan and the reason in words.
+
+    Tiles with their halos give what the whole does, so they may be smaller; not where objects are found in them, or
+    where a model looks further than the halo.
+    """
+    from outsize.measure.machine.machine import sweep
+    from outsize.strategies.steps.recover import ran_out
+
+    cuts = task != "instances" and prepared.predict_plan.exact and not prepared.facts.halo.obstacles
+    while True:
+        try:
+            return validate(task, prepared, model, folder)
+        except RuntimeError as error:
+            less = smaller(prepared.predict_plan, cuts=cuts) if ran_out(error) else None
+            if less is None:
+                raise
+            found = first_line(error)
+        # out here, for the error holds the frames of the attempt, and they hold its tensors
+        assert less.tiles is not None
+        sweep(prepared.device)
+        what = f"{format_count(less.batch, 'tile')} at once, with a core of {less.tiles.core_px} px"
+        changed(less, f"memory ran out in validation ({found}): it begins anew, {what}")
+        prepared = prepared.with_plan(less)
+
+
+def log_and_say(task: str, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]) -> None:
+    """Write one line of metrics; a step moves the bar, an epoch is told."""
+    from outsize.tasks import TASKS
+
+    log.line(record)
+    if record["kind"] == "step":
+        if record["step"] % 10 == 0:
+            bar.advance(0, loss=float(sum(record["terms"].values())))
+        bar.advance()
+        return
+    score, name = TASKS[task].score, TASKS[task].score_name
+    text, told = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}", {score: record[score]}
+    if record.get("unanswered_px"):
+        told["unanswered_px"] = record["unanswered_px"]
+        text += (
+            f"; warning: {format_count(record['unanswered_px'], 'pixel')} count as wrong, for the logits there are NaN "
+            "or infinite"
+        )
+    reporter.say("epoch", text, epoch=record["epoch"], **told)

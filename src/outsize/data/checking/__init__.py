@@ -1,0 +1,1 @@
+"""Reads all data once and says what is wrong with it."""

@@ -1,0 +1,107 @@
+"""Finds what is wrong with data as a whole, from what was counted: mixed bands, empty classes, copies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outsize.data.scenes import LabelledScene
+from outsize.data.split import Splits, find_duplicates
+from outsize.errors import explain, listed
+from outsize.raster.reading.picture import has_picture_name
+
+# what differs between texts of one cause: the file, and the place in it
+_PATH = re.compile(r"\S*/\S*[^\s:,;]")
+_PLACE = re.compile(r" at row \d+, column \d+")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong, in one line; `fatal` where it stands in the way of training."""
+
+    kind: str
+    file: str
+    text: str
+    fatal: bool = True
+
+
+def merged(problems: Sequence[Problem]) -> list[Problem]:
+    """Return one problem for each cause: the first of it, with the names of other files that have it."""
+    groups: dict[object, list[Problem]] = {}
+    for problem in problems:
+        cause = _PATH.sub("", _PLACE.sub("", problem.text))
+        groups.setdefault((problem.kind, problem.fatal, cause), []).append(problem)
+    return [
+        replace(first, text=f"{first.text} (the same in {len(others)} more: {listed(_names(others))})")
+        if others
+        else first
+        for first, *others in groups.values()
+    ]
+
+
+def _names(problems: Sequence[Problem]) -> list[str]:
+    """Name the files that problems are about: best those that their texts name, as the mask of an image."""
+    paths = [_PATH.search(problem.text.partition(": found ")[0]) for problem in problems]
+    return [
+        Path(problem.file if path is None else path[0]).name
+        for problem, path in zip(problems, paths, strict=True)
+    ]
+
+
+def find_problems(
+    splits: Splits,
+    bands: Sequence[str],
+    class_names: Sequence[str],
+    class_px: Mapping[str, NDArray[np.int64]],
+) -> list[Problem]:
+    """Return what is wrong with the data as a whole; what comes first is worst."""
+    scenes = [scene for _, held in splits.items() for scene in held]
+    problems = _mixed(splits.train[0], scenes, bands)
+    for name, number in zip(class_names, class_px["train"].tolist(), strict=True):
+        if number == 0:
+            problems.append(empty_class(name))
+    for split in ("val", "test"):
+        absent = [name for name, num in zip(class_names, class_px[split].tolist(), strict=True) if num == 0]
+        if getattr(splits, split) and absent:
+            text = f"{split} has no pixel of {', '.join(absent)}: its scores will not speak of them"
+            problems.append(Problem("unscored class", "", text, fatal=False))
+    for group in find_duplicates({scene.image.path: None for scene in scenes}):
+        text = f"{len(group)} images are the same: {', '.join(path.name for path in group[:4])}"
+        problems.append(Problem("duplicate", str(group[0]), text, fatal=False))
+    return problems
+
+
+def empty_class(name: str) -> Problem:
+    """Return the problem of a class that nothing can be learnt about."""
+    need, remedy = "labelled pixels of each class", "label some, or take the class out of data.classes"
+    text = explain(f"class {name!r} is empty", "no labelled pixel of it in train", need, remedy)
+    return Problem("empty class", "", text)
+
+
+def _mixed(first: LabelledScene, scenes: Sequence[LabelledScene], bands: Sequence[str]) -> list[Problem]:
+    """Compare the bands of each image with those of the first to train on."""
+    problems, seen = [], set()
+    for scene in scenes:
+        image, wanted = scene.image, first.image
+        if image.path in seen:
+            continue
+        seen.add(image.path)
+        found = None
+        if image.num_bands != wanted.num_bands:
+            found = "bands", f"{image.num_bands} bands", f"{wanted.num_bands}"
+        elif image.dtype != wanted.dtype:
+            found = "dtype", image.dtype, wanted.dtype
+        elif bands and all(bands) and all(image.band_names) and sorted(image.band_names) != sorted(bands):
+            found = "band names", ", ".join(image.band_names), ", ".join(bands)
+        if found is not None:
+            kind, here, there = found
+            tool = "" if has_picture_name(image.path) else " (gdal_translate)"
+            remedy = f"bring all images to the same bands and type{tool}"
+            text = explain(f"{image.path} differs from {wanted.path.name}", here, there, remedy)
+            problems.append(Problem(f"mixed {kind}", str(image.path), text))
+    return problems

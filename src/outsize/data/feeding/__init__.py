@@ -1,0 +1,1 @@
+"""Samples made ahead by threads and processes, in order."""

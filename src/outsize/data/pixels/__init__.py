@@ -1,0 +1,1 @@
+"""Changes of pixels: bands, values, sizes, colours, and maps made of them."""

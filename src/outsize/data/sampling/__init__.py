@@ -1,0 +1,1 @@
+"""Which windows of which scenes are learnt from."""

@@ -1,0 +1,1 @@
+"""Satellite scenes that are drawn, of any size, with labels."""

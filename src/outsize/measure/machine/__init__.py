@@ -1,0 +1,1 @@
+"""What this machine has and does, measured and remembered."""

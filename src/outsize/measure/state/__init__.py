@@ -1,0 +1,1 @@
+"""What a model holds beside its parameters, noted and put back."""

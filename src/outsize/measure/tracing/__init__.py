@@ -1,0 +1,1 @@
+"""What a model and a step do, seen on shapes alone."""

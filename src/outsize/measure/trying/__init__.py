@@ -1,0 +1,1 @@
+"""What a model really does: tried at other sizes, places and batches, and two ways compared."""

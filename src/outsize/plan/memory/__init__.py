@@ -1,0 +1,1 @@
+"""What a step holds, and what of it can be recomputed or wait in host memory."""

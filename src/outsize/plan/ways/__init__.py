@@ -1,0 +1,1 @@
+"""The ways to run a training step, and the choice among them."""

@@ -1,0 +1,303 @@
+"""The ways to make a training step fit: what each needs, how long it takes, and the settings of its plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from outsize.errors import TraceError
+from outsize.plan.memory.arena import held_bytes
+from outsize.plan.memory.blocks import Blocks, lies_in, list_blocks
+from outsize.plan.memory.cost import StepCost
+from outsize.plan.memory.recompute import Recipe, find_recipes
+from outsize.plan.memory.swap import LEAST_BYTES
+from outsize.plan.plan import Recompute, Tiling
+from outsize.plan.search.mix import Mix, Room, mix
+from outsize.plan.times import CHECKPOINTED_CALLS, host_calls, together
+from outsize.plan.ways.offload import offloaded
+from outsize.plan.ways.paging import SURE, may_page, paging
+from outsize.plan.ways.tilings import MOST, core_for
+from outsize.plan.ways.way import Again, Part, Task, Way, in_words, of_mix, seconds_of
+from outsize.tiles.grid import cover
+from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
+
+_NUM_TRIED = 6  # budgets on the way to the least that something does
+# of a budget: what is searched for where a search for all of it misses it by a little
+_TIGHTER = (0.98, 0.95, 0.9)
+
+
+def plain(task: Task) -> Way:
+    """Return the step as it is."""
+    whole = Part("", 1, task.batch, task.side_px)
+    called = replace(task, host_op_s=0.0) if task.records else task
+    return _of(called, "plain", whole, StepCost(task.step_of(task.batch, task.side_px)))
+
+
+def compiled(task: Task) -> Iterator[Way]:
+    """Yield the step with its blocks compiled."""
+    plain_cost = StepCost(task.step_of(task.batch, task.side_px))
+    on_device = replace(task, host_op_s=0.0) if task.overlaps else task
+    plain_s = seconds_of(on_device, 1, plain_cost)
+    for each in task.compiled:
+        share = each.setting.activation_budget
+        kept = "" if share is None else f" that keep {share:.0%} of what they would"
+        peak_bytes = each.peak_bytes(plain_cost.facts, task.batch * num_px_of(task.side_px))
+        seconds = together(each.time_share * plain_s, each.host_s, overlaps=task.overlaps)
+        name = f"compile {len(each.setting.paths)} blocks{kept}"
+        yield Way(name, peak_bytes, seconds, {"compile": each.setting})
+
+
+def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
+    """Yield all other ways: recompute, micro-batches, tiles, and micro-batches and tiles with recompute."""
+    whole = Part("", 1, task.batch, task.side_px)
+    whole_cost = StepCost(task.step_of(task.batch, task.side_px))
+    exact = [*recomputing(task, whole, whole_cost, budget_bytes)]
+    exact += [paging(task, whole, whole_cost, budget_bytes)] if may_page(task, whole) else []
+    yield from exact
+    # following a step takes seconds: what is approximate is not followed where something exact is known to do
+    enough = any(way.fails is None and way.confirm is None and way.fits(budget_bytes) for way in exact)
+    if not (enough and task.across_samples):
+        yield from _micro_batches(task, budget_bytes)
+    elif _numbers_of_parts(task.batch):
+        yield Way("micro-batches", 0, math.inf, inexact=task.across_samples)
+    across = _why_tiles_are_inexact(task)
+    if not (enough and across):
+        yield from _tilings(task, budget_bytes)
+    elif max(sides_of(task.side_px)) >= 2 * task.halo.stride_px:
+        yield Way("tiles", 0, math.inf, inexact=across)
+
+
+def _micro_batches(task: Task, budget_bytes: float) -> Iterator[Way]:
+    """Yield steps that go over the batch in parts."""
+    for num in _numbers_of_parts(task.batch):
+        num_samples = -(-task.batch // num)
+        cost = _cost(task, num_samples, task.side_px)
+        name, settings = f"{num} micro-batches", {"micro_batches": num}
+        if isinstance(cost, str):
+            yield Way(name, 0, 0.0, fails=cost)
+            continue
+        part = Part(f"{name}, ", num, num_samples, task.side_px, settings, task.across_samples)
+        yield _of(task, name, part, cost)
+        yield from recomputing(task, part, cost, budget_bytes)
+
+
+def _cost(task: Task, num_samples: int, side_px: Size) -> StepCost | str:
+    """Return the cost of a part; or why the model does not run on it (batch norm of a single value)."""
+    try:
+        return StepCost(task.step_of(num_samples, side_px), is_part=True)
+    except TraceError as error:
+        return str(error)
+
+
+def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
+    """Yield a step that makes tensors again or lets them wait in host memory, and steps that run whole blocks again."""
+    recipes = find_recipes(cost, task.again_s or task.op_s)
+    if task.link is not None and task.host_bytes < LEAST_BYTES:
+        few = f"only {format_bytes(task.host_bytes)} of host memory may be used"
+        yield Way(f"{part.prefix}move tensors to host memory", 0, 0.0, inexact=part.inexact, fails=few)
+    found = None if may_page(task, part) else _mix(task, part, cost, recipes, budget_bytes)
+    if found is not None and (found.recipes or found.swap is not None):
+        yield _mixed(task, part, cost, found)
+    for blocks in list_blocks(cost, task.op_s, task.never):
+        rough = Way(
+            f"{part.prefix}recompute {_such(blocks)}",
+            cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),
+            seconds_of(task, part.num_runs, cost, _of_blocks(cost, blocks)),
+            {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
+            part.inexact,
+        )
+        if task.blocks_of is None:
+            yield rough
+            continue
+        # what does not fit by itself may do so with a mix on top, which a close look will tell
+        peak_bytes = int(min(rough.peak_bytes, budget_bytes)) if part.num_runs == 1 else rough.peak_bytes
+        look = cache(
+            partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
+        )  # slow, and may be asked for twice
+        yield replace(rough, peak_bytes=peak_bytes, confirm=look)
+
+
+def least(task: Task, refused: Sequence[Way], budget_bytes: float) -> Iterator[Way]:
+    """Yield the way of making again and moving that needs least, where it needs less than the exact ones that failed.
+
+    A search for a budget that cannot be kept ends anywhere; so budgets between it and what is known to do are tried.
+    """
+    whole = Part("", 1, task.batch, task.side_px)
+    cost = StepCost(task.step_of(task.batch, task.side_px))
+    recipes = find_recipes(cost, task.again_s or task.op_s)
+    too_few_bytes = max(1.0, budget_bytes)
+    enough_bytes = min(way.peak_bytes for way in refused if way.inexact is None)
+    lowest = None
+    for _ in range(_NUM_TRIED):
+        tried_bytes = math.sqrt(too_few_bytes * enough_bytes)
+        found = _mix(task, whole, cost, recipes, tried_bytes, quick=True)
+        if found.peak_bytes <= tried_bytes:
+            enough_bytes, lowest = found.peak_bytes, found
+        else:
+            too_few_bytes = tried_bytes
+    if lowest is not None:
+        yield _mixed(task, whole, cost, lowest)
+
+
+def _mixed(task: Task, part: Part, cost: StepCost, found: Mix) -> Way:
+    return Way(
+        part.prefix + in_words(found),
+        found.peak_bytes + part.waiting_bytes(task, cost),
+        seconds_of(task, part.num_runs, cost, of_mix(found)),
+        {**part.settings, "recompute": found.as_recompute(), "swap": found.swap},
+        part.inexact,
+    )
+
+
+def _such(blocks: Blocks) -> str:
+    first, *others = blocks.paths
+    return f"{len(blocks.paths)} blocks such as {first}" if others else f"block {first}"
+
+
+def _mix(
+    task: Task,
+    part: Part,
+    cost: StepCost,
+    recipes: Sequence[Recipe],
+    budget_bytes: float,
+    *,
+    quick: bool = False,
+) -> Mix:
+    room_bytes = budget_bytes - part.waiting_bytes(task, cost)
+    search = partial(
+        mix, cost, recipes, task.op_s, task.link, room=Room(task.host_bytes, SURE * task.held_bytes)
+    )
+    # quickly also if it is one of many ways to cut the step: all of them are looked at
+    quick = quick or part.num_runs > 1
+    found = search(room_bytes, quick=quick)
+    if quick or found.peak_bytes <= room_bytes:
+        return found
+    tighter = (search(share * room_bytes, quick=True) for share in _TIGHTER)
+    return next((each for each in tighter if each.peak_bytes <= room_bytes), found)
+
+
+def _confirmed(
+    task: Task, part: Part, rough: Way, cost: StepCost, blocks: Blocks, budget_bytes: float
+) -> Way:
+    """Return what blocks that are run again need by following the step that does it, with a mix where that is too much.
+
+    The estimate knows each storage's life in the plain step. What a block makes again lives otherwise: all of it at
+    once, beside gradients that wait for it.
+    """
+    assert task.blocks_of is not None
+    try:
+        facts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
+    except TraceError as error:  # a block that does otherwise the second time, say
+        return replace(rough, fails=str(error), confirm=None)
+    traced = StepCost(facts, is_part=cost.is_part)
+    calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks)
+    waiting_bytes = part.waiting_bytes(task, cost)
+    alone = replace(
+        rough,
+        peak_bytes=traced.peak_bytes() + waiting_bytes,
+        step_s=seconds_of(task, part.num_runs, traced, Again(0.0, calls)),
+        confirm=None,
+    )
+    recipes = find_recipes(traced, task.again_s or task.op_s)
+    if alone.peak_bytes <= budget_bytes:
+        return alone
+    # quickly: this is one of several sets of blocks, and by what gaps come on top it either fits or does not
+    found = _mix(task, part, traced, recipes, budget_bytes, quick=True)
+    held = held_bytes(traced, found.changed) > SURE * task.held_bytes if part.num_runs == 1 else False
+    if held or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
+        return alone
+    again = of_mix(found)
+    return replace(
+        alone,
+        name=f"{rough.name}, {in_words(found)}",
+        peak_bytes=found.peak_bytes + waiting_bytes,
+        step_s=seconds_of(task, part.num_runs, traced, replace(again, num_calls=again.num_calls + calls)),
+        settings={**part.settings, "recompute": found.as_recompute(blocks.paths), "swap": found.swap},
+    )
+
+
+def _why_tiles_are_inexact(task: Task) -> str | None:
+    obstacles = [str(each) for each in task.halo.obstacles[:1]]
+    return next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
+
+
+def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
+    """Yield steps that go over each window in tiles, the largest tile first: redundancy falls with it."""
+    inexact = _why_tiles_are_inexact(task)
+    need = task.halo.aligned
+    sides_px = sides_of(task.side_px)
+    for num in range(2, min(MOST, max(sides_px) // task.halo.stride_px) + 1):
+        core_px = core_for(max(sides_px), num, task.halo.stride_px)
+        tiles = cover(*sides_px, core_px, need)
+        read_px = tiles[0].read.height, tiles[0].read.width
+        if read_px[0] >= sides_px[0] and read_px[1] >= sides_px[1]:
+            continue  # core and halo are as large as the window
+        tiling = Tiling.of(core_px, task.halo)
+        settings = {"tiles": tiling, **({"micro_batches": task.batch} if task.batch > 1 else {})}
+        cost = _cost(task, 1, size_of(*read_px))
+        name = f"tiles with a core of {core_px} px"
+        if isinstance(cost, str):
+            yield Way(name, 0, 0.0, fails=cost)
+            continue
+        num_runs = task.batch * len(tiles)
+        part = Part(f"{name}, ", num_runs, 1, size_of(*read_px), settings, inexact)
+        plainly = _of(task, name, part, cost)
+        yield plainly
+        yield from recomputing(task, part, cost, budget_bytes)
+        if plainly.peak_bytes <= budget_bytes:
+            return
+
+
+def offloading(task: Task, budget_bytes: float) -> Iterator[Way]:
+    """Yield a step whose weights, gradients and optimizer are on the host, with a mix where that is not enough."""
+    if task.link is None or not task.weights:
+        return
+    whole = Part("", 1, task.batch, task.side_px)
+    facts = task.step_of(task.batch, task.side_px)
+    backward_s = sum(task.op_s(op) for op in facts.ops if op.backward)
+    hosted = offloaded(facts, task.weights, task.link, backward_s=backward_s)
+    cost, name = StepCost(hosted.facts), "weights and optimizer in host memory"
+    room_bytes = task.host_bytes - hosted.setting.host_bytes
+    if room_bytes < 0:
+        short = f"needs {format_bytes(hosted.setting.host_bytes)} of host memory"
+        yield Way(name, 0, 0.0, fails=short)
+        return
+    extra = Again(hosted.extra_s)
+    settings: dict[str, Any] = {"offload": hosted.setting}
+    if cost.peak_bytes() <= budget_bytes:
+        yield Way(name, cost.peak_bytes(), seconds_of(task, 1, cost, extra), settings)
+        return
+    recipes = find_recipes(cost, task.again_s or task.op_s)
+    found = _mix(replace(task, host_bytes=room_bytes), whole, cost, recipes, budget_bytes)
+    again = of_mix(found)
+    again = replace(again, device_s=again.device_s + hosted.extra_s)
+    settings |= {"recompute": found.as_recompute(), "swap": found.swap}
+    yield Way(f"{name}, {in_words(found)}", found.peak_bytes, seconds_of(task, 1, cost, again), settings)
+
+
+def _of(task: Task, name: str, part: Part, cost: StepCost) -> Way:
+    peak_bytes = cost.peak_bytes() + part.waiting_bytes(task, cost)
+    return Way(name, peak_bytes, seconds_of(task, part.num_runs, cost), part.settings, part.inexact)
+
+
+def _of_blocks(cost: StepCost, blocks: Blocks) -> Again:
+    ops = [op for op in cost.facts.ops[: cost.turn] if lies_in(op.module, *blocks.paths)]
+    num_calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks) + sum(map(host_calls, ops))
+    return Again(blocks.cost_s, num_calls)
+
+
+def _num_kept(cost: StepCost, blocks: Blocks) -> int:
+    """Count the tensors that blocks would keep if they were not run again."""
+    return sum(1 for each in cost.facts.saved if lies_in(each.key[0], *blocks.paths))
+
+
+def _numbers_of_parts(batch: int) -> list[int]:
+    """Return the numbers of parts that a batch falls into when their size is halved again and again."""
+    sizes, size = [], batch
+    while size > 1:
+        size = -(-size // 2)
+        sizes.append(size)
+    return [-(-batch // size) for size in sizes]

@@ -1,0 +1,1 @@
+"""From a job or a module to facts, profile, trial and plan."""

@@ -1,0 +1,1 @@
+"""What is known of a job, and the plan made from it."""

@@ -1,0 +1,345 @@
+"""What `plan`, `train` and `predict` decide by: a machine, here or named, and the facts of a model on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakKeyDictionary
+
+from outsize.errors import JobError, explain
+from outsize.job import Job
+from outsize.plan.facts import Facts, Machine
+from outsize.plan.machines import find_machine
+from outsize.plan.plan import Fuse, Plan
+from outsize.plan.seen import as_seen
+from outsize.plan.step import StepFacts
+from outsize.plan.times import Clock, Learnt, Rates
+from outsize.progress import Reporter
+from outsize.units import Size, format_size, sides_of, size_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from outsize.plan.effort import Effort
+    from outsize.plan.ways.compiled import Compiled
+    from outsize.plan.ways.way import Task
+    from outsize.tiles.halo import Halo
+
+
+_FEW = 2  # samples that show which operations follow one another: batch norm of a small window wants more than one
+
+
+# Steps that were followed on shapes, which takes seconds: fusing, a profile and the plan look at the same ones.
+_FOLLOWED: WeakKeyDictionary[nn.Module, dict[Hashable, StepFacts]] = WeakKeyDictionary()
+_MOST_FOLLOWED = 32  # of a model
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where a job is to run."""
+
+    machine: Machine
+    rates: Rates
+    bf16: bool
+    num_gpus: int = 1
+    device: torch.device | None = None  # None: the machine is not here
+    learnt: Learnt | None = None  # by a real step
+    compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
+    fuse: Fuse | None = None  # layers that are, where the job and the machine allow it
+    pages: bool = True  # recorded steps may have their memory by pages, as far as is known
+    most_objects: int = 0  # in a training window, where labels are objects
+    note: str = ""  # what times are those of, where no step of the job's own size was run
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """What computes."""
+        return "cpu" if self.machine.device == "cpu" else "cuda"
+
+    @property
+    def tf32(self) -> bool:
+        """Whether float32 is multiplied in TF32, as torch does in convolutions where the GPU can."""
+        return self.rates.tf32_flops_per_s is not None
+
+    @property
+    def lacks_bf16(self) -> bool:
+        """Whether bfloat16 is asked of a GPU that has no units for it: its kernels are float32's at best."""
+        return self.bf16 and self.kind == "cuda" and self.rates.bf16_flops_per_s is None
+
+    @property
+    def text(self) -> str:
+        """Say which machine it is, and how it multiplies."""
+        precision = "bfloat16" if self.bf16 else "TF32" if self.tf32 else "float32"
+        several = "" if self.num_gpus == 1 else f"{self.num_gpus} x "
+        name = "the CPU of this machine" if self.kind == "cpu" else self.machine.name
+        return f"{several}{name}, {precision}"
+
+    @property
+    def clock(self) -> Clock:
+        """What tells the times of a training step there."""
+        clock = Clock(self.rates, tf32=self.tf32, overlaps=self.kind == "cuda")
+        return clock if self.learnt is None else clock.taught(self.learnt)
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The plans of a job, and what they were made from; resident, while it predicts, is the optimizer's state."""
+
+    facts: Facts  # with those of a plain training step
+    train: Plan
+    predict: Plan
+    resident_bytes: int
+
+
+def situation_here(device: torch.device, precision: str, limit_bytes: int | None = None) -> Situation:
+    """Look at the machine at hand; its rates are measured the first time, within the limit for a GPU."""
+    from outsize.infer.ready import wants_bf16
+    from outsize.measure.machine.bandwidth import machine_rates
+    from outsize.measure.machine.machine import look_at_machine
+
+    bf16 = wants_bf16(precision, device)
+    room_bytes = math.inf if limit_bytes is None else limit_bytes
+    rates = machine_rates(device, room_bytes=room_bytes)
+    return Situation(look_at_machine(device), rates, bf16, device=device)
+
+
+def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
+    """Look a machine up that need not be here."""
+    spec = find_machine(name)
+    has_bf16 = spec.rates.bf16_flops_per_s is not None
+    bf16 = precision == "bf16" or (precision == "auto" and has_bf16)
+    return Situation(spec.as_machine(num_gpus), spec.rates, bf16, num_gpus)
+
+
+def share_of(batch: int, num_gpus: int) -> int:
+    """Return the most samples of a batch that any of several GPUs has; refuse more GPUs than samples."""
+    if num_gpus > batch:
+        found, needed = f"--gpus {num_gpus} for train.batch = {batch}", "a sample for each GPU at least"
+        remedy = f"take --gpus {batch} or fewer, or a larger train.batch"
+        raise JobError(explain("there are more GPUs than samples in a batch", found, needed, remedy))
+    return -(-batch // num_gpus)
+
+
+def taught(
+    job: Job,
+    model: nn.Module,
+    num_bands: int,
+    where: Situation,
+    reporter: Reporter,
+    effort: Effort | None = None,
+) -> Situation:
+    """Return the situation as real steps of the job show it, on a GPU that is here; compiled on any device here."""
+    from outsize.planning.trying.compiling import try_compiled
+    from outsize.planning.trying.profiling import learn_here, why_so
+
+    where = replace(where, fuse=_fuse(job, model, num_bands, where))
+    if where.device is None:
+        return where
+    step_of = _step_of(job, model, num_bands, where)
+    if job.train.compile:
+        where = replace(where, compiled=try_compiled(job, model, num_bands, where, step_of, reporter))
+    if where.kind != "cuda" or where.device is None:
+        return where
+    learnt = learn_here(job, model, num_bands, where, step_of, reporter, effort)
+    where = replace(where, note=why_so(job, where, step_of, learnt) or "")
+    if learnt is None:
+        return where
+    return replace(where, learnt=learnt, machine=replace(where.machine, usable_share=learnt.usable_share))
+
+
+def make_plans(
+    job: Job, model: nn.Module, num_bands: int, facts: Facts, scene_px: tuple[int, int], where: Situation
+) -> Plans:
+    """Plan training and prediction; prediction runs beside the optimizer's state, for validation needs it too."""
+    from outsize.infer.passes import pass_graph
+    from outsize.models import num_inputs
+    from outsize.plan.memory.cost import summary
+    from outsize.plan.predict.choose import choose_predict, choose_train
+    from outsize.tasks import TASKS, limits_for
+
+    task = train_task(job, model, num_bands, facts, where)
+    step = task.step_of(task.batch, task.side_px)
+    known = replace(facts, train=summary(step, task.batch, task.side_px))
+    plan = _told_of_padding(choose_train(known, job.limits, task), job, facts)
+    plan = replace(plan, why=(*plan.why, where.note)) if where.note else plan
+    if plan.offload is None:
+        states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
+        resident_bytes = sum(each.size_bytes for each in states)
+    else:  # neither the optimizer is there, nor are the weights that are counted
+        resident_bytes = plan.offload.device_bytes - sum(task.weights.values())
+    limits = limits_for(job.task, job.limits)
+    laid_out = partial(pass_graph, model, num_inputs(model, num_bands), scene_px, facts.halo.stride_px)
+    predict = choose_predict(
+        known,
+        limits,
+        scene_px,
+        resident_bytes=resident_bytes,
+        laid_out=laid_out if TASKS[job.task].tiles_exactly else None,
+    )
+    return Plans(known, plan, predict, resident_bytes)
+
+
+def _told_of_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
+    """Add to the reasons of a plan that windows are no multiples of what the model works in: it fills them up."""
+    from outsize.tasks import TASKS
+
+    stride_px, window_px = facts.halo.stride_px, job.train.window_px
+    if not TASKS[job.task].tiles_train or not any(side_px % stride_px for side_px in window_px):
+        return plan
+    full_px = [-(-side_px // stride_px) * stride_px for side_px in window_px]
+    text = f"the model works in steps of {stride_px} px: windows of {format_size(job.train.tile_px)} are"
+    return replace(plan, why=(f"{text} filled up to {format_size(size_of(*full_px))}", *plan.why))
+
+
+def facts_on(
+    model: nn.Module, num_bands: int, where: Situation, task: str = "segment", halo: Halo | None = None
+) -> Facts:
+    """Gather the facts of a model on a machine; its halo, where that is not given."""
+    from outsize.tasks import facts_for
+
+    clock = replace(where.clock, training=False)
+    times: dict[str, Any] = {"rates": clock.rates, "op_s": clock.op_s}
+    facts = facts_for(task, model, num_bands, where.machine, bf16=where.bf16, halo=halo, **times)
+    return replace(facts, learnt=where.learnt)
+
+
+def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> Task:
+    """Describe the training step of a job to the planner; GPUs share its batch."""
+    from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
+    from outsize.plan.search.timeline import Link
+    from outsize.plan.ways.way import Task
+    from outsize.strategies.swap.offload import weights_of
+    from outsize.tasks import TASKS
+
+    section, task = job.train, TASKS[job.task]
+    step_of = _step_of(job, model, num_bands, where)
+    across_samples = first_norm(model, OVER_SAMPLES)
+    not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
+    return Task(
+        batch=share_of(section.batch, where.num_gpus),
+        side_px=section.tile_px,
+        step_of=step_of,
+        blocks_of=step_of,
+        compiled=where.compiled,
+        fuse=where.fuse,
+        # a stride as long as the window: there is no smaller tile
+        halo=facts.halo if task.tiles_train else replace(facts.halo, stride_px=max(section.window_px)),
+        across_samples=across_samples,
+        spread=_spread(across_samples, section.batch, where.num_gpus),
+        across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
+        # on a CPU all memory is the host's
+        link=Link.of(where.rates, where.num_gpus) if where.kind == "cuda" else None,
+        host_bytes=host_bytes(job.limits.host_memory, where),
+        weights=weights_of(model) if where.kind == "cuda" and where.num_gpus == 1 else {},
+        records=may_record(job, where),
+        pages=may_record(job, where) and _may_page(where),
+        **where.clock.settings(),
+    )
+
+
+def _spread(across_samples: str | None, batch: int, num_gpus: int) -> str | None:
+    """Say why GPUs that share a batch train otherwise than one: what looks across samples sees those of one GPU."""
+    if across_samples is None or num_gpus == 1:
+        return None
+    share = share_of(batch, num_gpus)
+    seen = f"each of {num_gpus} GPUs has at most {share} of {batch} samples"
+    return f"{across_samples}, and {seen}; exact would be one GPU, or norms that are synchronised over all of them"
+
+
+def may_record(job: Job, where: Situation) -> bool:
+    """Whether steps may be recorded as CUDA graphs; not where objects differ in number."""
+    return job.train.graph and where.kind == "cuda" and not job.data.objects
+
+
+def _may_page(where: Situation) -> bool:
+    """Whether recorded steps may have their memory by pages."""
+    if where.device is None:
+        return where.pages
+    from outsize.strategies.cudagraph.paged import why_not
+
+    return where.pages and why_not() is None
+
+
+def host_bytes(limit_bytes: int | None, where: Situation) -> float:
+    """Return what one GPU may lock of its host's memory; of a machine that is not here, what the catalogue knows."""
+    if where.device is not None:
+        from outsize.measure.machine.host import host_room_bytes
+
+        return host_room_bytes(limit_bytes)
+    known_bytes = where.machine.host_free_bytes or math.inf  # a GPU by itself: the host is not known
+    return known_bytes if limit_bytes is None else min(limit_bytes, known_bytes)
+
+
+class _StepOf(Protocol):
+    def __call__(self, num_samples: int, side_px: Size, blocks: tuple[str, ...] = (), /) -> StepFacts: ...
+
+
+def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _StepOf:
+    """Return what tells the facts of a step by its number of samples, the size of its windows, and blocks run again."""
+    from outsize.measure.tracing.step import trace_step
+    from outsize.strategies.blocks.checkpointed import checkpointed
+    from outsize.strategies.kernels.fusing import fused_layers
+    from outsize.tasks import TASKS
+    from outsize.train.optimizer import optimizer_of
+
+    section, task = job.train, TASKS[job.task]
+    make_optimizer = partial(
+        optimizer_of,
+        name=section.optimizer,
+        lr=section.lr,
+        momentum=section.momentum,
+        weight_decay=section.weight_decay,
+        on_gpu=where.kind == "cuda",
+    )
+
+    loss = task.loss_on_shapes(section.loss, where.most_objects)
+    fuse = where.fuse
+    around = None if fuse is None else lambda model: fused_layers(model, fuse)()
+    # all that the facts hang on besides a step's size: rates, lessons and limits change none of them
+    trains = tuple(each.requires_grad for each in model.parameters())
+    about = (job.task, section.loss, section.optimizer, num_bands, where.most_objects)
+    known = _FOLLOWED.setdefault(model, {})
+
+    def follow(num_samples: int, side_px: Size, blocks: tuple[str, ...]) -> StepFacts:
+        def loss_of(model: nn.Module, images: Tensor) -> Tensor:
+            with checkpointed(model, blocks):
+                return loss(model, images)
+
+        return trace_step(
+            model,
+            (num_samples, num_bands, *sides_of(side_px)),
+            loss=loss_of,
+            optimizer=make_optimizer,
+            bf16=where.bf16,
+            device=where.kind,
+            around=around,
+        )
+
+    @lru_cache(maxsize=32)
+    def step_of(num_samples: int, side_px: Size, blocks: tuple[str, ...] = (), /) -> StepFacts:
+        key = (*about, trains, where.bf16, where.kind, fuse, num_samples, side_px, blocks)
+        if key not in known:
+            if len(known) >= _MOST_FOLLOWED:
+                known.pop(next(iter(known)))
+            known[key] = follow(num_samples, side_px, blocks)
+        return known[key] if where.learnt is None else as_seen(known[key], where.learnt)
+
+    return step_of
+
+
+def _fuse(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Fuse | None:
+    """Return the layers that run by kernels of our own; None where the job does not want that, or it cannot be."""
+    from outsize.errors import TraceError
+    from outsize.strategies.kernels.fusing import fusible
+    from outsize.strategies.kernels.norm.fused import fusing
+
+    if where.kind != "cuda" or not job.train.fuse or (where.device is not None and not fusing("cuda")):
+        return None
+    try:
+        facts = _step_of(job, model, num_bands, where)(_FEW, job.train.tile_px)
+    except TraceError:
+        return None  # which is told where the step itself is followed
+    return fusible(model, facts)

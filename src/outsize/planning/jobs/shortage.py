@@ -1,0 +1,100 @@
+"""What `train` does when memory runs out: a tighter plan for the same model, told and written to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from outsize.errors import PlanError, explain
+from outsize.job import Job
+from outsize.plan.plan import Plan
+from outsize.plan.ways.ladder import choose, choose_offloaded
+from outsize.plan.ways.tighten import tighter
+from outsize.planning.jobs.planning import train_task
+from outsize.planning.trying.profiling import learn_from_shortage
+from outsize.units import format_bytes
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from outsize.plan.ways.way import Way
+    from outsize.planning.jobs.preparing import Prepared
+    from outsize.strategies.steps.recover import Shortage, Tighten
+    from outsize.strategies.steps.step import Step
+
+
+def tightening(
+    job: Job, prepared: Prepared, make_step: Callable[[Plan], Step], changed: Callable[[Plan, str], None]
+) -> Tighten:
+    """Return what makes the next step after a shortage; `changed` gets each new plan and the reason in words.
+
+    Several shortages follow one another down to the least that the planner knows; then its error ends the run.
+    """
+    from outsize.strategies.swap.offload import can_begin_anew
+
+    now = prepared.train_plan
+
+    def tighten(shortage: Shortage) -> Step:
+        nonlocal now
+        if not can_begin_anew(prepared.model):
+            raise PlanError(_cannot_repeat(now, shortage))
+        # As it was planned for: all of it is trained, to its last output. This phase may want less, and the next one
+        # more; and one whose weights are on the host cannot be followed on shapes.
+        model = prepared.card.build()
+        ways = _ways(job, model, prepared, now, shortage)
+        before, now = (
+            now,
+            tighter(
+                lambda budget_bytes: ways(budget_bytes=budget_bytes, held_bytes=shortage.available_bytes),
+                now,
+                wanted_bytes=shortage.wanted_bytes,
+                available_bytes=shortage.available_bytes,
+            ),
+        )
+        # else others have the memory or it lies in pieces, and the prediction was right
+        if shortage.wanted_bytes > before.peak_bytes and not shortage.num_closed:
+            more = shortage.wanted_bytes / before.peak_bytes
+            learn_from_shortage(job, model, len(prepared.bands), prepared.where, more)
+        changed(now, _told(before, now, shortage))
+        return make_step(now)
+
+    return tighten
+
+
+def _ways(
+    job: Job, model: nn.Module, prepared: Prepared, now: Plan, shortage: Shortage
+) -> Callable[..., Plan | list[Way]]:
+    """Return what chooses among the ways that are left to a training: weights stay where its optimizer has them."""
+    task = train_task(job, model, len(prepared.bands), prepared.facts, prepared.where)
+    task = replace(task, pages=False)  # they leave nothing to try if they fail
+    # steps that still run give it back to the next ones
+    if shortage.num_closed and now.swap is not None:
+        task = replace(task, host_bytes=task.host_bytes + now.swap.pinned_bytes)
+    if now.offload is not None:
+        task = replace(task, host_bytes=task.host_bytes + now.offload.host_bytes)  # which is there already
+        return partial(choose_offloaded, task, limit_bytes=now.limit_bytes)
+    approximate = job.limits.allow_approximate
+    return partial(choose, replace(task, weights={}), limit_bytes=now.limit_bytes, approximate=approximate)
+
+
+def _told(before: Plan, now: Plan, shortage: Shortage) -> str:
+    needs = f"a plan that needs {format_bytes(now.peak_bytes)}: {now.why[-1]}"
+    if shortage.num_closed:
+        return f"memory lies in pieces, {shortage.message}: steps go on by {needs}"
+    wanted = f"{format_bytes(shortage.wanted_bytes)} wanted" if shortage.wanted_bytes else shortage.message
+    return (
+        f"memory ran out: {format_bytes(before.peak_bytes)} predicted, {wanted}, "
+        f"{format_bytes(shortage.available_bytes)} available; the batch is repeated by {needs}"
+    )
+
+
+def _cannot_repeat(plan: Plan, shortage: Shortage) -> str:
+    """Say that torch's offload is left in the middle of a step by an error in backward, and cannot begin anew."""
+    return explain(
+        "memory ran out in a training whose weights are on the host, where a step cannot be repeated",
+        f"{format_bytes(shortage.available_bytes)} available: {shortage.message}",
+        f"{format_bytes(plan.peak_bytes)} as planned, and more",
+        "free memory on the device or set limits.gpu_memory lower, and go on with --resume",
+    )

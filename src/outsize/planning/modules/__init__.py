@@ -1,0 +1,1 @@
+"""`outsize.within`: a plan for the training steps of any module."""

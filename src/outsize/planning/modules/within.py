@@ -1,0 +1,232 @@
+"""`outsize.within`: plans the training steps of any module for a budget, and returns the block to run them in."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ValidationError
+from torch import nn
+
+from outsize.errors import JobError, PlanError, explain
+from outsize.job.fields import Bytes
+from outsize.job.mistakes import mistake
+from outsize.measure.machine.bandwidth import machine_rates
+from outsize.measure.machine.host import host_room_bytes
+from outsize.measure.machine.machine import look_at_machine, sweep
+from outsize.plan.facts import Machine
+from outsize.plan.plan import Plan
+from outsize.plan.predict.choose import limit_for, usable_share
+from outsize.plan.search.timeline import Link
+from outsize.plan.times import Clock
+from outsize.plan.ways.ladder import choose_recompute
+from outsize.plan.ways.way import Way
+from outsize.planning.modules.own_step import (
+    Loss,
+    MakeOptimizer,
+    OwnStep,
+    facts_of,
+    own_step,
+    peak_as_planned,
+    traced,
+    unfit_blocks,
+)
+from outsize.strategies.blocks.checkpointed import others_hooks
+from outsize.strategies.steps.before import followed_on_shapes
+from outsize.strategies.steps.recover import ran_out
+from outsize.strategies.steps.within import Within
+from outsize.units import format_bytes
+
+_NUM_TRIED = 4  # plans of a recorded step that are run
+_NUM_ROUNDS = 8  # of plans whose blocks are tried
+_MORE = 1.1  # than there is, or was planned: what a step is taken to want that ran out of memory
+
+
+def within(
+    model: nn.Module,
+    example: Any,
+    budget: str | int | None = None,
+    *,
+    loss: Loss | None = None,
+    optimizer: MakeOptimizer | None = torch.optim.AdamW,
+    bf16: bool | None = None,
+) -> Within:
+    """Plan for training steps of `model` on batches like `example`, and return a block to run them in.
+
+        with outsize.within(model, images, budget="16GiB") as fit:
+            print("\\n".join(fit.plan.why))
+            for images, labels in batches:
+                criterion(model(images), labels).backward()
+
+    `example` is a batch: a tensor; a tuple or list, which is spread over the arguments of forward; or a dict, whose
+    entries are keywords of forward where it takes them by these names, else the dict is its one argument. `budget` is
+    the memory for weights, gradients, optimizer and all that a step holds ("16GiB", or a number of bytes), by default
+    what the device has free. `loss(model, example)` is what backward begins at, by default the mean square of all
+    outputs, which takes about the memory of cross-entropy; give your own where it takes more. `optimizer` makes one
+    of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether steps run under
+    autocast, by default whether this call does. A module that cannot be followed on shapes alone runs a real step on
+    the example, with everything kept if there is room, and then as planned; `fit.recorded` says why.
+    """
+    step = own_step(model, example, loss, optimizer, bf16)
+    machine, on_gpu = look_at_machine(step.device), step.device.type == "cuda"
+    limit_bytes = _limit_bytes(budget, machine, machine.free_bytes + _own_bytes(model, step.device))
+    usable, rates = usable_share(machine), machine_rates(step.device)
+    clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=on_gpu)
+    # the autocast that may be around this is not the step's
+    with torch.autocast(step.device.type, enabled=False), followed_on_shapes(model, example):
+        facts, recorded = facts_of(step)
+        choose = partial(
+            choose_recompute,
+            facts,
+            limit_bytes=limit_bytes,
+            blocks_of=(lambda paths: traced(step, paths)) if recorded is None else None,
+            link=Link.of(rates) if on_gpu else None,  # on a CPU all memory is the host's
+            host_bytes=host_room_bytes(),
+            **clock.settings(),
+        )
+        tried = Tried(step)
+        choose = partial(_tried, tried, choose)
+        found = choose(budget_bytes=usable * limit_bytes)
+        if recorded is not None:
+            found = _as_it_runs(step, found, choose, usable * limit_bytes)
+    if isinstance(found, Plan):
+        return Within(model, found, recorded, tuple(step.calls))
+    least = min(found, key=lambda way: way.peak_bytes)
+    raise PlanError(
+        explain(
+            "a step does not fit the budget",
+            f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
+            f"by {least.name}",
+            f"at most {format_bytes(usable * limit_bytes)} ({usable:.0%} of the budget)",
+            f"raise the budget to {limit_for(least.peak_bytes, usable)}, or take a smaller batch"
+            + "".join(f" ({each})" for each in tried.in_words()),
+        )
+    )
+
+
+class Tried:
+    """Which blocks do the same when they run again, as far as a plan wanted to know."""
+
+    def __init__(self, step: OwnStep) -> None:
+        self._step = step
+        self._fit: set[str] = set()
+        self.unfit: dict[str, str] = {}
+        for path in others_hooks(step.model):
+            outer, _, name = path.rpartition(".")
+            self.unfit[outer] = f"a hook on '{name}' in it would fire twice"
+        self.unfit.pop("", None)  # the model itself is never run again
+
+    def finds(self, paths: Collection[str]) -> bool:
+        """Try those that were not yet; say whether any is unfit."""
+        new = [path for path in paths if path not in self._fit]
+        found = unfit_blocks(self._step, new) if new else {}
+        self.unfit |= found
+        if not found:
+            self._fit.update(new)
+        return bool(found)
+
+    def in_words(self) -> tuple[str, ...]:
+        """Say why some are not run again."""
+        if not self.unfit:
+            return ()
+        (path, why), *others = self.unfit.items()
+        more = f", and {len(others)} more" if others else ""
+        return (f"not run again for backward: module '{path}', for {why}{more}",)
+
+
+def _tried(tried: Tried, choose: Callable[..., Plan | list[Way]], *, budget_bytes: float) -> Plan | list[Way]:
+    """Return a plan that runs only such blocks again as do the same; none at all where most do not."""
+    for num in range(_NUM_ROUNDS + 1):
+        never = {""} if num == _NUM_ROUNDS else tried.unfit
+        found = choose(budget_bytes=budget_bytes, never=frozenset(never))
+        recompute = found.recompute if isinstance(found, Plan) else None
+        if recompute is None or not tried.finds(recompute.blocks):
+            break
+    return replace(found, why=(*found.why, *tried.in_words())) if isinstance(found, Plan) else found
+
+
+def _as_it_runs(
+    step: OwnStep, found: Plan | list[Way], choose: Callable[..., Plan | list[Way]], budget_bytes: float
+) -> Plan | list[Way]:
+    """Return the plan of a step that was recorded with the peak that it is seen to have, or a tighter one that fits.
+
+    Where none does, all ways are returned, and none of them as if it took less than the least that was seen.
+    """
+    aimed_bytes, least_bytes = budget_bytes, math.inf
+    for _ in range(_NUM_TRIED):
+        if not isinstance(found, Plan):
+            break
+        if found.recompute is None and found.swap is None:
+            return found
+        seen_bytes = _seen_bytes(step, found, at_least=budget_bytes)
+        if seen_bytes <= budget_bytes:
+            return replace(found, peak_bytes=int(seen_bytes))
+        least_bytes = min(least_bytes, seen_bytes)
+        aimed_bytes *= found.peak_bytes / seen_bytes
+        found = choose(budget_bytes=aimed_bytes)
+    ways = choose(budget_bytes=0.0) if isinstance(found, Plan) else found
+    assert not isinstance(ways, Plan)
+    if math.isinf(least_bytes):
+        least = min(ways, key=lambda way: way.peak_bytes)
+        plan = Plan("train", 1, int(budget_bytes), least.peak_bytes, exact=True, why=(), **least.settings)
+        least_bytes = _seen_bytes(step, plan, at_least=budget_bytes)
+    return [replace(way, peak_bytes=int(max(way.peak_bytes, least_bytes))) for way in ways]
+
+
+def _seen_bytes(step: OwnStep, plan: Plan, *, at_least: float) -> float:
+    """Run a step as planned and return what it takes; more than it may where memory runs out."""
+    try:
+        return peak_as_planned(step, plan)
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
+    sweep(step.device)  # when the error is gone, which held the frames of the attempt
+    return _MORE * max(at_least, plan.peak_bytes)
+
+
+def _limit_bytes(budget: str | int | None, machine: Machine, room_bytes: int) -> int:
+    if budget is None:
+        return room_bytes
+    limit_bytes = _asked_bytes(budget)
+    if limit_bytes > machine.memory_bytes:
+        need, remedy = f"at most {format_bytes(machine.memory_bytes)}", "lower it, or leave it out"
+        raise PlanError(
+            explain(f"the budget is more than {machine.spoken} has", format_bytes(limit_bytes), need, remedy)
+        )
+    if limit_bytes > room_bytes:
+        need, remedy = f"at most {format_bytes(room_bytes)}", "the plan is for that; free memory for more"
+        text = explain(
+            f"the budget is more than {machine.spoken} has free", format_bytes(limit_bytes), need, remedy
+        )
+        warnings.warn(text, stacklevel=3)
+    return min(limit_bytes, room_bytes)
+
+
+class _Asked(BaseModel):
+    """A budget in words, which is read as a job's limits are and refused in the same way."""
+
+    budget: Bytes
+
+
+def _asked_bytes(budget: str | int) -> int:
+    if isinstance(budget, str):
+        try:
+            return _Asked.model_validate({"budget": budget}).budget
+        except ValidationError as error:
+            raise JobError(mistake(error, _Asked, "outsize.within")) from None
+    if type(budget) is not int or budget <= 0:
+        needed = 'a whole number of bytes, more than 0, or e.g. "16GiB"'
+        raise JobError(explain("the budget is no size", repr(budget), needed, "correct it"))
+    return budget
+
+
+def _own_bytes(model: nn.Module, device: torch.device) -> int:
+    """Return what is not free because this process has it, weights that a plan counts among it."""
+    if device.type == "cuda":
+        return torch.cuda.memory_reserved(device)
+    return sum(each.nbytes for each in (*model.parameters(), *model.buffers()))

@@ -1,0 +1,1 @@
+"""Opens scenes of strangers and reads their windows."""

@@ -1,0 +1,1 @@
+"""Polygons: read, burnt, traced and written."""

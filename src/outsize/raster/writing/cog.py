@@ -1,0 +1,130 @@
+"""Turns a finished raster into a Cloud-Optimized GeoTIFF: overviews, colours, names, nodata, same grid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+
+from outsize.errors import DataError
+from outsize.files.ownership import MADE_BY
+from outsize.raster import disk
+from outsize.raster.reading.scene import one_line, open_raster
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+Colour = tuple[int, int, int]
+Resampling = Literal["mode", "nearest", "average"]
+
+_OVERVIEW_SHARE = 1.35  # pixels, and a third of them again in overviews, should nothing compress
+_GDAL_TYPES = {"uint8": "Byte", "uint16": "UInt16", "int16": "Int16", "float32": "Float32"}
+
+
+def make_cog(
+    source: Path,
+    target: Path,
+    *,
+    resampling: Resampling,
+    colours: Mapping[int, Colour] | None = None,
+    nodata: float | None = None,
+    band_names: tuple[str, ...] = (),
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Copy `source` to `target` as a COG; the file appears under its name only when it is complete.
+
+    Overviews of class ids want "mode" or "nearest", of measurements "average". `colours` need a uint8 raster.
+    """
+    from rasterio import shutil as raster_shutil
+    from rasterio._err import CPLE_BaseError  # raised by copy as it is, and not to be had elsewhere
+    from rasterio.errors import RasterioError
+
+    disk.make_folder(target.parent)
+    with open_raster(os.fspath(source)) as plain:
+        dtype = plain.dtypes[0]
+        num_bytes = plain.width * plain.height * plain.count * np.dtype(dtype).itemsize
+        disk.need_space(target.parent, int(num_bytes * _OVERVIEW_SHARE), target.name)
+        view = _dress(plain, source, colours or {}, nodata, band_names, tags or {})
+    options = {
+        "COMPRESS": "DEFLATE" if dtype == "float32" else "LZW",
+        "PREDICTOR": "YES"
+        if dtype == "float32"
+        else "NO",  # neighbouring class ids differ by no small amount
+        "BLOCKSIZE": "512",
+        "OVERVIEW_RESAMPLING": resampling.upper(),
+        "BIGTIFF": "IF_SAFER",
+        "NUM_THREADS": "ALL_CPUS",
+    }
+    with disk.replacing(target) as partial:
+        try:
+            with open_raster(view, ("VRT",)) as dressed:
+                raster_shutil.copy(dressed, partial, driver="COG", **options)
+        except (
+            RasterioError,
+            CPLE_BaseError,
+            SystemError,
+        ) as error:  # SystemError: a failure GDAL does not name
+            raise disk.incomplete(target, one_line(error.__cause__ or error)) from error
+        _refuse_incomplete(partial, target)
+
+
+def _refuse_incomplete(partial: Path, target: Path) -> None:
+    """Look for the end of the last block, which a COG repeats in 4 bytes: GDAL is silent when the disk is full."""
+    try:
+        written = open_raster(os.fspath(partial))
+    except DataError as error:
+        raise disk.incomplete(target, "a file that cannot be opened again") from error
+    with written:
+        rows, cols = written.block_shapes[-1]
+        place = f"{(written.width - 1) // cols}_{(written.height - 1) // rows}"
+        begin, size = (
+            int(written.get_tag_item(f"BLOCK_{what}_{place}", "TIFF", bidx=written.count) or 0)
+            for what in ("OFFSET", "SIZE")
+        )
+    have_bytes = partial.stat().st_size
+    if size == 0 or begin + size + 4 > have_bytes:
+        raise disk.incomplete(target, f"only {have_bytes:,} of {begin + size + 4:,} bytes written")
+
+
+def _dress(
+    plain: DatasetReader,
+    source: Path,
+    colours: Mapping[int, Colour],
+    nodata: float | None,
+    names: tuple[str, ...],
+    tags: Mapping[str, str],
+) -> str:
+    """Describe `source` with its clothes on as a VRT: GDAL's copy takes over whatever the VRT says."""
+    bands = []
+    for index in plain.indexes:
+        name = names[index - 1] if names else plain.descriptions[index - 1] or ""
+        value = nodata if nodata is not None else plain.nodata
+        bands.append(
+            f'<VRTRasterBand dataType="{_GDAL_TYPES[plain.dtypes[index - 1]]}" band="{index}">'
+            + (f"<Description>{escape(name)}</Description>" if name else "")
+            + (f"<NoDataValue>{value:.17g}</NoDataValue>" if value is not None else "")
+            + (_colour_table(colours) if colours else "<ColorInterp>Gray</ColorInterp>" if index == 1 else "")
+            + f'<SimpleSource><SourceFilename relativeToVRT="0">{escape(os.fspath(source.resolve()))}'
+            f"</SourceFilename><SourceBand>{index}</SourceBand></SimpleSource></VRTRasterBand>"
+        )
+    told = {"TIFFTAG_SOFTWARE": MADE_BY, **tags}
+    metadata = "".join(f"<MDI key={quoteattr(key)}>{escape(text)}</MDI>" for key, text in told.items())
+    place = ", ".join(repr(value) for value in plain.transform.to_gdal())
+    crs = f"<SRS>{escape(plain.crs.to_wkt())}</SRS>" if plain.crs else ""
+    transform = "" if plain.transform.is_identity else f"<GeoTransform>{place}</GeoTransform>"
+    return (
+        f'<VRTDataset rasterXSize="{plain.width}" rasterYSize="{plain.height}">{crs}{transform}'
+        f"<Metadata>{metadata}</Metadata>{''.join(bands)}</VRTDataset>"
+    )
+
+
+def _colour_table(colours: Mapping[int, Colour]) -> str:
+    entries = [(0, 0, 0, 0)] * 256
+    for value, (red, green, blue) in colours.items():
+        entries[value] = (red, green, blue, 255)
+    rows = "".join(f'<Entry c1="{r}" c2="{g}" c3="{b}" c4="{a}"/>' for r, g, b, a in entries)
+    return f"<ColorInterp>Palette</ColorInterp><ColorTable>{rows}</ColorTable>"

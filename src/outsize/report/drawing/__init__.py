@@ -1,0 +1,1 @@
+"""HTML, curves and pictures as values."""

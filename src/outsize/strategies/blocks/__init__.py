@@ -1,0 +1,1 @@
+"""Whole blocks that run forward again in backward, and the trial of which blocks may."""

@@ -1,0 +1,1 @@
+"""A step captured once and replayed as one CUDA graph."""

@@ -1,0 +1,1 @@
+"""Cross-entropy over pixels as one kernel each way."""

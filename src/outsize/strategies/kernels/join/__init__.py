@@ -1,0 +1,1 @@
+"""A convolution of two tensors joined by channels, which are never joined."""

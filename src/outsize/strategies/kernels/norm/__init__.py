@@ -1,0 +1,1 @@
+"""Batch norm with the sum before it and the ReLU behind it."""

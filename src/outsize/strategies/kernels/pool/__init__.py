@@ -1,0 +1,1 @@
+"""Max pooling that remembers where its maximum was in one byte."""

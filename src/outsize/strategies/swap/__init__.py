@@ -1,0 +1,1 @@
+"""Copies between a device and host memory, on streams of their own."""
