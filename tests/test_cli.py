@@ -188,7 +188,7 @@ def test_a_stopped_verb_exits_as_by_its_signal(
     assert _main(monkeypatch, "info", "some where") == 128 + signum
     streams = capsys.readouterr()
     assert streams.out == ""
-    told = "nothing to save; to begin again: outsize info 'some where'"
+    told = "nothing to save; to start again: outsize info 'some where'"
     assert streams.err == f"outsize: stopped by {signum.name}, {told}\n"
 
 
@@ -233,10 +233,10 @@ def test_a_stopped_training_says_how_to_go_on(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("outsize: stopped by SIGTERM, ")
     if is_saved:
-        assert line.endswith("saved at step 7; to go on: outsize train job.toml --resume")
+        assert line.endswith("saved at step 7; to continue: outsize train job.toml --resume")
     else:
         assert line.endswith(
-            f"nothing to save; to begin again: {' '.join(('outsize', 'train', *options, 'job.toml'))}"
+            f"nothing to save; to start again: {' '.join(('outsize', 'train', *options, 'job.toml'))}"
         )
 
 

@@ -22,7 +22,7 @@ from outsize.stopping import Stopped, listening
 
 
 class _Verbs(TyperGroup):
-    """Verbs whose flags are shown without a value in the help, for they take none."""
+    """Verbs whose flags are shown without a value in the help, because they take none."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return what the group itself takes."""
@@ -52,7 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# readable=False: whether a path can be read is found out, and said in one line, by what reads it
+# readable=False: whatever opens a path says in one line why it cannot be read
 JobPath = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (TOML).", readable=False)]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", readable=False)]
 Overrides = Annotated[
@@ -69,9 +69,11 @@ Aoi = Annotated[
     ),
 ]
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Also what a process on another host, which is over, left locked.")
+    bool, typer.Option("--take-over", help="Take over a lock that a finished process left on another host.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Also over files that outsize did not make.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Write over files that outsize did not make, too.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
@@ -86,7 +88,7 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def doctor(quiet: Quiet = False) -> None:
-    """Say what this machine has: torch build, driver, GDAL, memory."""
+    """Show what this machine has: torch build, driver, GDAL, memory."""
     from outsize.commands import doctor as command
 
     command.doctor(_reporter(quiet))
@@ -94,7 +96,7 @@ def doctor(quiet: Quiet = False) -> None:
 
 @app.command()
 def info(run: RunPath, quiet: Quiet = False) -> None:
-    """Say what a run is and how far it came."""
+    """Show what a run is and how far it got."""
     from outsize.commands import info as command
 
     command.info(run, _reporter(quiet))
@@ -124,7 +126,7 @@ def init(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over an existing file.")] = False,
     objects: Annotated[
-        bool, typer.Option("--objects", help="Find objects one by one, instead of a class for each pixel.")
+        bool, typer.Option("--objects", help="Find single objects instead of a class for each pixel.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -147,9 +149,9 @@ def plan(
     job: JobPath,
     set_: Overrides = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", help="Plan for a machine that is not here, such as v100-16.")
+        str | None, typer.Option("--gpu", help="Plan for another machine than this one, such as v100-16.")
     ] = None,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many of them share a batch.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share a batch.")] = 1,
     request: Annotated[
         bool, typer.Option("--request", help="Print what to ask a cluster or cloud for.")
     ] = False,
@@ -176,9 +178,9 @@ def train(
     job: JobPath,
     set_: Overrides = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted training stopped.")
+        bool, typer.Option("--resume", help="Continue where an interrupted training stopped.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew in a used folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again in a used folder.")] = False,
     take_over: TakeOver = False,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -205,11 +207,11 @@ def predict(
     run: RunPath,
     images: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[IMAGES...]", help="Scenes; default: those held back.", readable=False),
+        typer.Argument(metavar="[IMAGES...]", help="Scenes; default: the run's test scenes.", readable=False),
     ] = None,
     *,
     split: Annotated[
-        str | None, typer.Option("--split", help="The run's own scenes instead: test, val or train.")
+        str | None, typer.Option("--split", help="Predict the run's own scenes: test, val or train.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -217,7 +219,9 @@ def predict(
     ] = None,
     halo: Annotated[
         int | None,
-        typer.Option("--halo", metavar="PX", help="Shorter halo: faster, approximate, difference measured."),
+        typer.Option(
+            "--halo", metavar="PX", help="Shorter halo: faster, approximate; the difference is measured."
+        ),
     ] = None,
     bands: Annotated[
         list[str] | None,
@@ -260,7 +264,7 @@ def evaluate(
     run: RunPath,
     other: Annotated[
         Path | None,
-        typer.Argument(metavar="[OTHER]", help="Run to compare with, map by map.", readable=False),
+        typer.Argument(metavar="[OTHER]", help="Run to compare with.", readable=False),
     ] = None,
     split: Annotated[str, typer.Option("--split", help="test, val or train.")] = "test",
     aoi: Aoi = None,
@@ -286,7 +290,7 @@ def report(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Lay out runs as one page to show a colleague: one HTML file that needs no network."""
+    """Write a report of runs: one HTML file that needs no network."""
     from outsize.commands import report as command
 
     command.report(runs, out=out, reporter=_reporter(quiet), overwrite=overwrite)
@@ -294,14 +298,16 @@ def report(
 
 @app.command()
 def verify(run: RunPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
-    """Prove that tiling and the plan of the training step changed nothing, on the run's own model."""
+    """Prove on the run's own model that tiling and the plan did not change the answer."""
     refuse_little_address_space()
     from outsize.commands import verify as command
 
     command.verify(run, overrides=set_ or (), device_name=device, reporter=_reporter(quiet))
 
 
-bench = typer.Typer(cls=_Verbs, help="Measure a job run in several ways, side by side.", no_args_is_help=True)
+bench = typer.Typer(
+    cls=_Verbs, help="Run a job in several ways and measure them side by side.", no_args_is_help=True
+)
 app.add_typer(bench, name="bench")
 
 
@@ -318,17 +324,18 @@ def memory(
         typer.Option(
             "--budgets",
             metavar="LIMITS",
-            help="Of what plain takes beyond the weights: 0.5,0.33,0.25. Or caps of the process: 16GiB,70%.",
+            help="Shares of the activation memory of a plain step: 0.5,0.33; or caps: 16GiB,70%.",
         ),
     ] = None,
     ways: Annotated[
-        str | None, typer.Option("--ways", metavar="NAMES", help="Such as checkpoint,ours; default: all.")
+        str | None,
+        typer.Option("--ways", metavar="NAMES", help="Ways to measure: checkpoint,ours; default: all."),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of each way.")] = ROUNDS,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each way is measured.")] = ROUNDS,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Measure peak memory against step time, for ours within budgets and for every other way."""
+    """Measure peak memory and step time: ours within budgets, and every other way."""
     refuse_little_address_space()
     from outsize.commands import bench as command
 
@@ -351,24 +358,23 @@ def _reporter(quiet: bool) -> Reporter:
 
 
 def _let_memory_grow() -> None:
-    """Have torch's allocator put free memory of a GPU together again, unless somebody has said how it shall work.
+    """Set torch's allocator to expandable segments, unless the user has configured it.
 
-    By itself it keeps pieces of the sizes that were asked for. Within a tight limit, where tensors come and go in
-    another order than they were made, a tenth of the memory lay idle in pieces of the wrong size, and steps that fit
-    failed.
+    Its default is to keep blocks of the sizes that were asked for. Within a tight limit, where tensors are freed in
+    another order than they were made, a tenth of the memory was lost to fragmentation, and steps that fit failed.
     """
     if not any(f"PYTORCH_{kind}ALLOC_CONF" in os.environ for kind in ("", "CUDA_", "HIP_")):
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
 def _let_gdal_be_silent() -> None:
-    """Have GDAL print nothing by itself, unless somebody has said where: an error is told in a line of ours."""
+    """Keep GDAL from printing, unless the user has said where to: errors are reported in a line of our own."""
     os.environ.setdefault("CPL_LOG", os.devnull)
 
 
 def main() -> None:
     """Run the command line; a mistake of the user is one line and exit code 2."""
-    # Pillow's remark on large pictures; what is too large is refused by an error of ours
+    # Pillow warns of large pictures; outsize refuses what is too large by an error of its own
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit", module="PIL.Image")
     _let_memory_grow()
     _let_gdal_be_silent()
@@ -376,19 +382,19 @@ def main() -> None:
         with listening():
             app()
     except (OutsizeError, MemoryError, OSError, RuntimeError, ImportError, SystemError) as error:
-        told = host_shortage(error) or refused_name(error) or error
-        if not isinstance(told, OutsizeError):
+        shown = host_shortage(error) or refused_name(error) or error
+        if not isinstance(shown, OutsizeError):
             raise
-        sys.stderr.write(f"outsize: {told}\n")
-        sys.exit(told.exit_code)
+        sys.stderr.write(f"outsize: {shown}\n")
+        sys.exit(shown.exit_code)
     except Stopped as stopped:
         sys.stderr.write(f"outsize: {_said_of(stopped, sys.argv[1:])}\n")
         sys.exit(stopped.exit_code)
 
 
 def _said_of(stopped: Stopped, words: list[str]) -> str:
-    """Say what a stopped verb keeps, and the command that goes on or begins again."""
+    """Say what a stopped verb saved, and the command that continues or starts again."""
     if stopped.is_saved:
         words = [each for each in words if each not in ("--overwrite", "--resume")] + ["--resume"]
-    then = "to go on" if stopped.kept else "to begin again"
+    then = "to continue" if stopped.kept else "to start again"
     return f"stopped by {stopped}, {stopped.kept or 'nothing to save'}; {then}: {shlex.join(['outsize', *words])}"
