@@ -21,21 +21,22 @@ command line: `--set train.lr=0.01`. An unknown key is an error that names the n
 """
 _UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2), `norm` (`"batch"`, `"none"`,
 `"group"`),
-`upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`). In a phase, `trainable = "decoder"` is all between bottleneck
-and head: steps up, joins with skips (`merge`) and blocks. Any model of segmentation-models-pytorch is
+`upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`). In a phase, `trainable = "decoder"` means everything between
+bottleneck and head: upsampling, joins with skips (`merge`) and blocks. Any model of segmentation-models-pytorch is
 `"smp:Unet/resnet18"`: architecture and encoder, with `weights` = `"none"`, `"imagenet"` or a file.
 
 With two classes, `logits = 1` gives any of these one output (smp's `classes = 1`): its sigmoid is the probability of
-the second class, the losses are those of both, and `predict.threshold` decides.
+the second class, the loss is that of two classes, and `predict.threshold` decides.
 
 Options of `maskrcnn` (task instances): `backbone` (`"resnet50"`, `"resnet101"`, `"resnet18"`, `"resnet34"`),
 `weights` (`"none"`, `"imagenet"`, `"coco"` or a file), `norm` (`"batch"` is trained, `"frozen"` stays as in the
-weights, `"group"` looks at each picture by itself), `finest_px` (4; 2 for objects of some 20 px and less: twice as
+weights, `"group"` normalises each picture by itself), `finest_px` (4; 2 for objects of some 20 px and less: twice as
 fine a pyramid, for four times the time and memory), `anchor_px` (five sizes, `[32, 64, 128, 256, 512]`; `[8, 16,
 32, 64, 128]` for small objects), `anchor_ratios`, `rois_per_image` (128), `proposals_per_mpx` (4000) and
-`detections_per_mpx` (1500), of which there are at least `least_proposals` (1000) and `least_detections` (100),
-`score` (0.05), `nms_iou` (0.5) and `overlap_px` (192). Pictures are not resized: the job's scale is the model's.
-Its stages are unfrozen by three phases with `trainable = "heads"`, `"upper"`, and nothing for all.
+`detections_per_mpx` (1500), at least `least_proposals` (1000) and `least_detections` (100),
+`score` (0.05), `nms_iou` (0.5) and `overlap_px` (192). Pictures are not resized: the model
+sees them at the job's scale. To unfreeze it in stages, use three phases with `trainable = "heads"`, `"upper"`, and
+none for everything.
 """
 
 

@@ -10,26 +10,26 @@ from outsize.plan.machines import CATALOGUE, CONTEXT_BYTES, GB, GIB, TERA, GpuSp
 
 _ABOVE = """# Machines by name
 
-`outsize plan --gpu NAME` plans for a machine that is not here. Names are read without regard to case, maker and
-hyphens: `v100-16`, `V100 16GB` and `Tesla V100-SXM2-16GB` are one. A machine that is here is measured instead, once.
+`outsize plan --gpu NAME` plans for a machine from this list. Case, maker and hyphens in names do not matter:
+`v100-16`, `V100 16GB` and `Tesla V100-SXM2-16GB` are the same. The machine outsize runs on is measured once instead.
 
-Rates are what vendors publish, without sparsity. Links are what pinned copies reached, one direction, in GB/s: to
-the device, to the host, and for each GPU while all GPUs of the host copy. A dash stands for what is not known, or
-not there: a precision without units of its own is computed in float32 or emulated.
+Rates are what vendors publish, without sparsity. Links are what pinned copies reached, in one direction, in GB/s: to
+the device, to the host, and for each GPU while all GPUs of the host copy. A dash means unknown or missing: a
+precision without hardware units is computed in float32 or emulated.
 
-Visible memory is what a program is told to be there; usable is what {context:.0f} MiB for the process's own context
-leave. Both are replaced by the truth where the card is at hand.
+Visible memory is what the driver reports; usable memory is what {context:.0f} MiB for the context of the process
+leave. Where the card is at hand, both are measured.
 """
 _TIME = """## From rates to time
 
-The host calls operations one by one, and a GPU works them off: a step takes as long as the slower of the two.
+The host launches operations one by one, and the GPU works through them: a step takes as long as the slower of the two.
 
-A kernel takes `bytes x passes / (bandwidth x {memory})`, arithmetic `flops / (rate x share)` besides, and
-{kernel_us:.0f} us more. Nothing reaches its peak. The shares of tf32 and bf16 and the passes were fitted to kernels of
-U-Net, WiderResNet-38 and, but for the shares, DeepLabV3+, on one H200 (torch 2.11, cuDNN 9.19); fp16 is taken to be as
-bf16, fp32 is a guess, and no other GPU was looked at. DeepLabV3+'s own convolutions take up to 1.8 times as long as
-this says. Where rates are measured, what a measurement itself loses of the peak ({measured_arithmetic} of arithmetic
-and {measured_memory} of bandwidth are reached) is not lost twice.
+A kernel takes `bytes x passes / (bandwidth x {memory})` for memory, `flops / (rate x share)` for arithmetic, and
+{kernel_us:.0f} us on top. No kernel reaches its peak. The shares of tf32 and bf16 and the passes were fitted to kernels
+of U-Net, WiderResNet-38 and, but for the shares, DeepLabV3+, on one H200 (torch 2.11, cuDNN 9.19); fp16 is taken to be
+like bf16, fp32 is a guess, and no other GPU was measured. DeepLabV3+'s own convolutions take up to 1.8 times as long as
+this says. A measurement of rates itself loses a part of the peak (it reaches {measured_arithmetic} of arithmetic and
+{measured_memory} of bandwidth); measured rates are corrected for that.
 
 | share of the peak | fp32 | tf32 | fp16 | bf16 |
 |---|---|---|---|---|
@@ -40,15 +40,15 @@ and {measured_memory} of bandwidth are reached) is not lost twice.
 {passes}
 | all others | 1 | 1 |
 
-The host takes {host_us:.0f} us to call a small operation: that is the median of the one server measured, where it
-went from 14 to 25 us; on a machine that is here it is measured. Convolutions count as {convolution:.0f} calls, their
-gradients as {gradient:.0f}, operations on all weights at once as {foreach:.0f}, views as none. A tensor that is made
-again costs the host {remade} calls besides its operations, one in a block under checkpoint {checkpointed:.0f}.
+The host takes {host_us:.0f} us to launch a small operation: the median of the one server measured, where it
+varied from 14 to 25 us; on the machine at hand it is measured. Convolutions count as {convolution:.0f} calls, their
+gradients as {gradient:.0f}, operations on all weights at once as {foreach:.0f}, views as none. A recomputed tensor
+costs the host {remade} calls besides its operations, one in a block under checkpoint {checkpointed:.0f}.
 
-On a GPU that is here a few real steps of the job are run before it is planned, and replace all this: for each class of
-operation the time of its kernels over the modelled one, the host's time for a call, and how much of the memory
-that torch holds is filled by tensors. They are remembered for the next plan of the same model and size,
-unless others were at work on the GPU meanwhile: then all of it is good for this plan only, and a warning says so.
+On the GPU at hand, a few real steps of the job run before it is planned. Measurements then replace all of this: the
+time of each class of operation relative to the model, the host's time for a call, and how much of the memory that
+torch holds is filled by tensors. They are remembered for the next plan of the same model and size, unless other
+processes used the GPU meanwhile: then they serve this plan only, and a warning says so.
 
 """
 _VISIBLE = "- visible memory: totals in PyTorch's out-of-memory messages in public issues, where not said otherwise.\n"

@@ -45,31 +45,31 @@ class SplitSection(Section):
     val_folders: Strings = ()
     block_px: int = Field(512, ge=32, description="by blocks: side of a block")
     gap_px: int | None = Field(
-        None, ge=0, description="by blocks: distance of splits; default: the model's halo"
+        None, ge=0, description="by blocks: distance between splits; default: the model's halo"
     )
 
 
 class DataSection(Section):
     """Where images and labels are and what they mean."""
 
-    objects: bool = Field(False, description="labels are objects, one by one: task instances sets it")
+    objects: bool = Field(False, description="labels are single objects; the task instances sets it")
     format: Literal["scenes", "folders", "cityscapes", "camvid", "coco", "masks"] = Field(
         "scenes", description="large rasters, many pictures with masks, or a dataset as it is distributed"
     )
     root: str = Field(
-        "", description="folder that patterns begin at, or that holds the dataset, seen from the job file"
+        "", description="folder that patterns begin at, or that holds the dataset, relative to the job file"
     )
     images: Strings = Field(
         (), description="all images, shared out by data.split; or name train, val and test"
     )
-    train: Strings = Field((), description="image files or patterns, seen from the root")
+    train: Strings = Field((), description="image files or patterns, relative to the root")
     val: Strings = ()
     test: Strings = ()
     split: SplitSection = SplitSection()
     labels: LabelsName = Field(
         "{stem}_labels.tif",
-        description="raster or vector file, seen from its image; or one vector file for all; "
-        "cityscapes: gtFine or gtCoarse; coco: the file, seen from the root",
+        description="raster or vector file, relative to its image; or one vector file for all; "
+        "cityscapes: gtFine or gtCoarse; coco: the file, relative to the root",
     )
     class_map: str | None = Field(
         None,
@@ -82,10 +82,10 @@ class DataSection(Section):
     )
     outside: str | None = Field(None, description="class of pixels outside all polygons; default: ignored")
     stack: dict[str, str] = Field(
-        {}, description="scenes of one file per band: band -> file, seen from the image"
+        {}, description="scenes of one file per band: band -> file, relative to the image"
     )
     shrink: int = Field(
-        1, ge=1, le=16, description="pixels of a picture, a side, that are read as one: 2 halves it"
+        1, ge=1, le=16, description="pixels per side that are read as one: 2 halves the picture"
     )
     ignore_value: LabelValues = Field((255,), description="label values that are neither learnt nor scored")
     bands: tuple[str, ...] = Field(
@@ -94,7 +94,7 @@ class DataSection(Section):
     classes: Annotated[tuple[ClassSpec, ...], AfterValidator(_checked_classes)] = Field(min_length=1)
     max_bad_share: float = Field(0.0, ge=0, lt=1, description="share of corrupt pictures that are set aside")
     allow_references: bool = Field(
-        False, description="trust the files: read any format of GDAL, VRTs that point elsewhere, addresses"
+        False, description="trust the files: any GDAL format, VRTs that point elsewhere, network addresses"
     )
 
     @property

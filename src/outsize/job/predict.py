@@ -16,10 +16,10 @@ class ObjectsSection(Section):
     vectors: Literal["gpkg", "geojson"] = Field(
         "gpkg", description="gpkg: a layer for each class, on the scene's grid; geojson: one, in degrees"
     )
-    min_score: float = Field(0.5, ge=0, le=1, description="objects less sure are left out")
+    min_score: float = Field(0.5, ge=0, le=1, description="objects with a lower score are left out")
     simplify_px: float = Field(0.0, ge=0, description="straighten outlines by up to so many pixels")
     ids: bool = Field(False, description="write a raster of object ids")
-    picture: bool = Field(True, description="write a picture with outlines, for a look")
+    picture: bool = Field(True, description="also write a picture with the outlines")
 
 
 class PredictSection(Section):
@@ -31,7 +31,7 @@ class PredictSection(Section):
         None,
         gt=0,
         lt=1,
-        description="of one logit (model.logits = 1): the probability above which a pixel is of class 2; default: 0.5",
+        description="with one logit (model.logits = 1): probability above which a pixel is of class 2; default: 0.5",
     )
     polygons: Literal["auto", "gpkg", "geojson", "none"] = Field(
         "auto", description="auto: gpkg for scenes with a place on the map, none for pictures"

@@ -16,13 +16,13 @@ class Phase(Section):
     name: str = "main"
     epochs: int | None = Field(None, ge=1)
     lr: float | None = Field(None, gt=0)
-    log_offset: float | None = Field(None, gt=1, description="of phases with an output of their own")
+    log_offset: float | None = Field(None, gt=1, description="for a phase with an output of its own")
     trainable: Strings = Field(
         (), description="prefixes of parameter names, or parts that the model names; empty trains everything"
     )
     output: str | None = Field(
         None,
-        description="what the model answers with, where it has several outputs; labels are reduced to its size",
+        description="which output is trained, where the model has several; labels are reduced to its size",
     )
 
 
@@ -64,13 +64,15 @@ class TrainSection(Section):
     )
     graph: bool = Field(
         True,
-        description="on a GPU, record a step as one CUDA graph where that is no slower than calling its kernels",
+        description="on a GPU, capture a step as one CUDA graph where that is no slower than launching its kernels",
     )
-    early_stop_epochs: int | None = Field(None, ge=1, description="stop after so many without a better score")
+    early_stop_epochs: int | None = Field(
+        None, ge=1, description="stop after so many epochs without a better score"
+    )
     max_minutes: float | None = Field(
         None,
         gt=0,
-        description="end by then, each phase by its share of all epochs; poly and cosine follow the clock",
+        description="stop after so many minutes, shared among phases as epochs are; poly and cosine follow the clock",
     )
     checkpoint_steps: int | None = Field(None, ge=1, description="also save every so many steps")
     workers: int = Field(

@@ -32,7 +32,7 @@ class LimitsSection(Section):
     gpu_memory: Bytes | None = Field(None, description="default: what the card has free")
     host_memory: Bytes | None = Field(
         None,
-        description="of a CPU's step, or of what a GPU's moves to the host; default: most of what is free",
+        description="for a step on a CPU, or for what a step on a GPU swaps to the host; default: most of what is free",
     )
     tile_px: int | None = Field(None, ge=8, description="side of a core at prediction; default: planned")
     halo_px: int | None = Field(None, ge=0, description="default: derived from the model")
@@ -48,7 +48,7 @@ class PublishedSection(Section):
 
     source: str = Field("", description="where it was published")
     scores: dict[str, float] = Field(
-        {}, description="scores of all, by the names in scores.json: mean_iou = 0.721"
+        {}, description="overall scores, by the names in scores.json: mean_iou = 0.721"
     )
     classes: dict[str, dict[str, float]] = Field({}, description="scores of classes: sky = {iou = 0.908}")
 
@@ -60,7 +60,7 @@ class Job(Section):
     seed: int = Field(0, ge=0, lt=2**31)
     run: str = Field(
         "",
-        description="run folder, seen from the current folder (unlike paths in data, which are seen from the "
+        description="run folder, relative to the current folder (paths in data are relative to the "
         "job file); default: runs/NAME OF THE JOB FILE",
     )
     data: Annotated[DataSection, BeforeValidator(filled_in)]  # what a dataset decides need not be said

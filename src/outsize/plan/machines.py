@@ -14,7 +14,7 @@ from outsize.units import format_count
 
 __all__ = ["CATALOGUE", "GB", "GIB", "TERA", "GpuSpec", "HostSpec", "Rates", "find_machine", "op_seconds"]
 
-GIB, GB, TERA = 2**30, 10**9, 10**12  # memory is sold in GiB, rates are told in powers of ten
+GIB, GB, TERA = 2**30, 10**9, 10**12  # memory is sold in GiB, rates are given in powers of ten
 
 # What a process spends before its first tensor: an idle CUDA process holds 460 to 510 MiB on a card of 2022 and later
 # (nvidia-smi). Where the card is at hand, its own free memory is asked for instead.
@@ -151,13 +151,13 @@ _DATA_SHEETS = {
     "A40": "NVIDIA A40 data sheet, specifications table; visible memory: derived, that of the L40S",
     "A100": "NVIDIA A100 data sheet, specifications table, column SXM",
     "AD102": "NVIDIA Ada architecture white paper (2022), table of the RTX 4090",
-    "L4": "NVIDIA L4 data sheet, specifications table; halved where told with sparsity",
+    "L4": "NVIDIA L4 data sheet, specifications table; halved where given with sparsity",
     "L40S": "NVIDIA L40S data sheet, specifications table",
     "6000": "NVIDIA RTX 6000 Ada data sheet; tensor rates: derived from 1457 TFLOPS in FP8 with sparsity",
-    "H100": "NVIDIA H100 data sheet, specifications table, column SXM; halved where told with sparsity",
-    "H100P": "NVIDIA H100 data sheet, column PCIe; halved where told with sparsity; visible memory: derived, SXM's",
-    "H200": "NVIDIA H200 data sheet, column SXM; halved where told with sparsity; visible memory: one card's, rounded",
-    "GH200": "NVIDIA GH200 data sheet, version with 96 GB of HBM3; halved where told with sparsity",
+    "H100": "NVIDIA H100 data sheet, specifications table, column SXM; halved where given with sparsity",
+    "H100P": "NVIDIA H100 data sheet, column PCIe; halved where given with sparsity; visible memory: derived, SXM's",
+    "H200": "NVIDIA H200 data sheet, column SXM; halved where given with sparsity; visible memory: one card's, rounded",
+    "GH200": "NVIDIA GH200 data sheet, version with 96 GB of HBM3; halved where given with sparsity",
     "B200": "NVIDIA Blackwell architecture technical brief (2024), table of HGX B200; memory: what the driver shows",
 }  # fmt: skip
 
