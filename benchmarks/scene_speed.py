@@ -37,8 +37,7 @@ from outsize.models import build_model
 from outsize.progress import Reporter
 from outsize.raster.reading.read import SceneInfo, SceneReader, describe
 from outsize.raster.vectors.region_layers import write_polygons
-from outsize.raster.writing.cog import make_cog
-from outsize.raster.writing.write import Layer, TileStore
+from outsize.raster.writing import Layer, TileStore, make_cog
 from outsize.tasks.segment import NODATA, Wanted
 from outsize.tiles.grid import cover, redundancy
 from outsize.tiles.window import Window

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE, TESTS = ROOT / "src" / "outsize", ROOT / "tests"
 FILES = sorted(SOURCE.rglob("*.py"))
 MAX_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 60, 8
+MAX_FILES, MAX_NAMES = 15, 8  # of a folder; that a room inside a room shows to others
+CROWDED_FOLDERS = {"commands", "infer"}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
 
 # each parameter is one property of what is drawn, with a default; kernels take pointers and sizes one by one;
@@ -122,6 +127,24 @@ def test_no_function_takes_too_much() -> None:
 def test_no_file_has_a_name_that_says_nothing() -> None:
     parts = {part for path in FILES for part in path.relative_to(SOURCE).with_suffix("").parts}
     assert parts & BANNED_NAMES == set()
+
+
+def test_no_folder_has_too_many_files() -> None:
+    counts = Counter(path.parent.relative_to(SOURCE).as_posix() for path in FILES)
+    assert {folder for folder, num in counts.items() if num > MAX_FILES} == CROWDED_FOLDERS
+
+
+def test_every_room_inside_a_room_has_a_door() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (open_rooms,) = [set(each["open_rooms"]) for each in contracts if each["type"] == "doors"]
+    doors = [path for path in FILES if path.stem == "__init__" and len(path.relative_to(SOURCE).parts) > 2]
+    rooms = {f"outsize.{_name(door.parent)}": _tree(door) for door in doors}
+    for room in rooms.keys() - open_rooms:
+        named = importlib.import_module(room).__all__
+        assert 1 <= len(named) <= MAX_NAMES, (room, named)
+        assert "\n" in (ast.get_docstring(rooms[room]) or ""), f"{room} draws or tells nothing of its inside"
 
 
 def test_every_file_says_its_duty_in_its_first_line() -> None:

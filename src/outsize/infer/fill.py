@@ -20,7 +20,7 @@ from outsize.infer.unanswered import none_answered
 from outsize.progress import Reporter
 from outsize.raster.reading.read import SceneReader
 from outsize.raster.vectors.aoi import AreaOfInterest
-from outsize.raster.writing.write import Layer, TileStore
+from outsize.raster.writing import Layer, TileStore
 from outsize.tasks.segment import NODATA, Wanted, decode
 from outsize.threads import Threads
 from outsize.tiles.window import Tile

@@ -23,7 +23,7 @@ from outsize.progress import Reporter
 from outsize.raster.reading.read import SceneInfo, SceneReader
 from outsize.raster.vectors.aoi import AreaOfInterest
 from outsize.raster.vectors.object_layers import Layers, write_objects
-from outsize.raster.writing.object_ids import write_ids
+from outsize.raster.writing import write_ids
 from outsize.tiles.grid import redundancy
 from outsize.train.checkpoint import Card
 

@@ -29,9 +29,7 @@ from outsize.raster import disk
 from outsize.raster.reading.read import SceneInfo
 from outsize.raster.vectors.aoi import AreaOfInterest
 from outsize.raster.vectors.region_layers import write_polygons
-from outsize.raster.writing.cog import make_cog
-from outsize.raster.writing.style import write_style
-from outsize.raster.writing.write import TileStore
+from outsize.raster.writing import TileStore, make_cog, write_style
 from outsize.stopping import Stopped
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted
 from outsize.train.checkpoint import Card

@@ -1,1 +1,13 @@
-"""Writes maps: blocks as they are finished, then a Cloud-Optimized GeoTIFF with its style."""
+"""Writes maps: blocks as they are finished, then a Cloud-Optimized GeoTIFF with its style.
+
+finished cores --> TileStore (write, layout) --> make_cog (cog) --> write_style (style)
+                   one TIFF per Layer            overviews          names and colours in QGIS
+objects ---------> write_ids (object_ids)
+"""
+
+from outsize.raster.writing.cog import make_cog
+from outsize.raster.writing.object_ids import write_ids
+from outsize.raster.writing.style import write_style
+from outsize.raster.writing.write import Layer, TileStore
+
+__all__ = ["Layer", "TileStore", "make_cog", "write_ids", "write_style"]
