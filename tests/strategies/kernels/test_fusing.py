@@ -354,7 +354,10 @@ def test_a_copy_made_meanwhile_runs_itself() -> None:
 
 _KERNELS = """
 import torch
-from outsize.strategies import entropy_kernels, join_kernels, max_pool, norm_kernels, pool_kernels
+from outsize.strategies.kernels.entropy import kernels as entropy_kernels
+from outsize.strategies.kernels.join import kernels as join_kernels
+from outsize.strategies.kernels.norm import kernels as norm_kernels
+from outsize.strategies.kernels.pool import kernels as pool_kernels, max_pool
 norm_kernels._num_processors = lambda device: 2
 far = lambda a, b: float((a.float() - b.float()).norm() / (b.float().norm() + 1e-12))
 for shape, window in (((2, 5, 9, 7), (2, 2, 0)), ((2, 64, 13, 20), (3, 2, 1)), ((1, 130, 8, 9), (3, 1, 1))):
