@@ -59,7 +59,7 @@ from plan_error_measured import (
     step_seconds,
 )
 from plan_error_predicted import Clocks, Way, facts_of, predict
-from plan_error_table import DOCS, is_same, line, place_for, rows_of, summary, write
+from plan_error_table import is_same, line, place_for, rows_of, summary, write
 from torch import nn
 
 from outsize.errors import PlanError, first_line
@@ -162,8 +162,6 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 # after each, so that a run that is cut short leaves what it has seen
                 write(place, rows, {**about, "took_s": round(time.perf_counter() - start_s)})
             model.to("cpu")
-    if options.out is None and device.type == "cuda":
-        write(DOCS, rows, about, with_json=False)
     print("\n".join(summary(rows)))
     return rows
 

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parent.parent / "docs" / "plan-error"
 WAYS = ("plain", "recompute", "blocks", "swap", "compiled", "compiled, half", "predict")
 HEAD = """# Predicted against measured memory and time
 
-What [`outsize plan`](plan.md) says before anything runs, and what a GPU then took. `python benchmarks/plan_error.py`
-makes this page anew, on a machine with one. Ways: a plain training step; tensors made again (`recompute`); whole blocks
-run again (`blocks`); tensors moved to host memory as well (`swap`); blocks compiled; and prediction. Memory is the peak
-that torch's allocator counts (`torch.cuda.max_memory_allocated`), predicted from shapes alone; of compiled steps, into
-which nobody can look, from half a batch of the first size that was run beforehand. Times are predicted three times:
-from the data sheet of the GPU (`catalogue`), from what was measured of the machine (`rates`), and after one real step
-of the same network at another size (`profiled`).
+What [`outsize plan`](../../docs/plan.md) says before anything runs, and what a GPU then took.
+`python benchmarks/plan_error.py` makes such a page, on a machine with one. Ways: a plain training step; tensors that
+are recomputed (`recompute`); whole blocks that run again (`blocks`); tensors that are swapped to host memory as well
+(`swap`); blocks compiled; and prediction. Memory is the peak that torch's allocator counts
+(`torch.cuda.max_memory_allocated`), predicted from shapes alone; of compiled steps, into which nobody can look, from
+half a batch of the first size that was run beforehand. Times are predicted three times: from the data sheet of the GPU
+(`catalogue`), from what was measured of the machine (`rates`), and after one real step of the same network at another
+size (`profiled`).
 """
 
 
@@ -90,15 +90,11 @@ def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=place)
 
 
-def write(
-    place: Path, rows: Sequence[dict[str, Any]], about: dict[str, Any], *, with_json: bool = True
-) -> None:
+def write(place: Path, rows: Sequence[dict[str, Any]], about: dict[str, Any]) -> None:
     """Write all rows, for programs and for people."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    tree = {"about": about, "rows": list(rows)}
-    if with_json:
-        text = json.dumps(tree, indent=1) + "\n"
-        place.with_name(f"{place.name}.json").write_text(text, encoding="utf-8")
+    text = json.dumps({"about": about, "rows": list(rows)}, indent=1) + "\n"
+    place.with_name(f"{place.name}.json").write_text(text, encoding="utf-8")
     head = "| model | px | batch | precision | way | predicted MiB | measured MiB | error |"
     head += " measured ms | catalogue | rates | profiled |"
     told = [f"- {each}" for each in summary(rows)]
