@@ -28,12 +28,19 @@ QUIET = Reporter("quiet")
 
 
 class _Heard(Reporter):
-    """Keeps what was said last."""
+    """Keeps what was said."""
 
-    text = ""
+    def __init__(self) -> None:
+        super().__init__("quiet")
+        self.all: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The last of it."""
+        return self.all[-1]
 
     def say(self, event: str, text: str, **facts: object) -> None:
-        self.text = text
+        self.all.append(text)
 
 
 @pytest.fixture
@@ -80,6 +87,22 @@ def test_scores_places_and_reliability(moved: RunFolder, scenes: Path) -> None:
     with Image.open(moved.path / place["picture"]) as strip:
         assert strip.size == (4 * 208 + 24, 200)
     assert json.loads(moved.scores.read_text())["test"] == result
+
+
+def test_pixels_without_an_answer_are_told(moved: RunFolder) -> None:
+    heard = _Heard()
+    assert "unanswered_px" not in evaluate(moved.path, split="test", reporter=heard)
+    ledger = moved.predictions / "predict.json"
+    held = json.loads(ledger.read_text())
+    for entry in held["scenes"]:
+        entry["unanswered_px"] = 1234
+    ledger.write_text(json.dumps(held))
+    result = evaluate(moved.path, split="test", reporter=heard)
+    assert result["unanswered_px"] == result["scenes"][0]["unanswered_px"] == 1234
+    assert any("1,234 pixels of test-2.tif got no class" in each for each in heard.all)
+    ledger.write_text(json.dumps(held).replace("1234", '"many"'))
+    with pytest.raises(RunError, match=r"predict\.json"):
+        evaluate(moved.path, split="test", reporter=heard)
 
 
 def test_outlines_are_scored(moved: RunFolder, scenes: Path) -> None:

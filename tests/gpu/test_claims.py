@@ -19,14 +19,14 @@ from outsize.strategies.kernels.fusing import fusible
 from outsize.strategies.kernels.norm import batch_norm
 from outsize.tasks.segment import loss_on_shapes
 from outsize.train.checkpoint import Card
-from outsize.train.claims import Ground, of_fuse, of_recording, of_step
+from outsize.train.claims import ProvingGround, of_fuse, of_recording, of_step
 from outsize.train.proving import prove_step
 
 PLAN = Plan(purpose="train", batch=2, limit_bytes=1, peak_bytes=1, exact=True, why=())
 
 
 @pytest.fixture(scope="module")
-def ground() -> Ground:
+def ground() -> ProvingGround:
     torch.manual_seed(0)
     model = build_model("unet", num_classes=3, in_channels=3, width=16, levels=3).eval()
     card = Card(
@@ -38,14 +38,16 @@ def ground() -> Ground:
         dtype="uint16",
         statistics=BandStatistics((800.0, 900.0, 700.0), (300.0, 200.0, 250.0)),
     )
-    return Ground(model, card, "cross_entropy", 4, torch.device("cuda", torch.cuda.current_device()))
+    return ProvingGround(model, card, "cross_entropy", 4, torch.device("cuda", torch.cuda.current_device()))
 
 
-def _facts(ground: Ground) -> Any:
+def _facts(ground: ProvingGround) -> Any:
     return trace_step(ground.model, (2, 3, 64, 64), loss=loss_on_shapes("cross_entropy"), device="cuda")
 
 
-def test_fused_layers_are_proved_by_their_kernels(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_layers_are_proved_by_their_kernels(
+    ground: ProvingGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fuse = fusible(ground.model, _facts(ground))
     assert fuse.norms_with_relu
     claim = of_fuse(replace(PLAN, fuse=fuse), ground)
@@ -63,7 +65,7 @@ def test_fused_layers_are_proved_by_their_kernels(ground: Ground, monkeypatch: p
 
 @pytest.mark.parametrize("paged", [False, True], ids=["graph", "pages"])
 @pytest.mark.parametrize("blocks", [(), ("encoder.0",)], ids=["plain", "again"])
-def test_a_replayed_step_is_proved(ground: Ground, paged: bool, blocks: tuple[str, ...]) -> None:
+def test_a_replayed_step_is_proved(ground: ProvingGround, paged: bool, blocks: tuple[str, ...]) -> None:
     recompute = Recompute(blocks=blocks) if blocks else None
     claims = of_recording(replace(PLAN, graph=True, paged=paged, recompute=recompute, fuse=Fuse()), ground)
     print(*(each.text() for each in claims), sep="\n")
@@ -71,7 +73,9 @@ def test_a_replayed_step_is_proved(ground: Ground, paged: bool, blocks: tuple[st
     assert all(each.proved for each in claims)
 
 
-def test_a_replay_that_does_otherwise_is_found(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_that_does_otherwise_is_found(
+    ground: ProvingGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replay = graphed._Recording.replay
 
     def wrong(self: Any, batch: Any) -> Any:
@@ -84,7 +88,7 @@ def test_a_replay_that_does_otherwise_is_found(ground: Ground, monkeypatch: pyte
     assert claim.failed
 
 
-def test_compiled_blocks_are_proved(ground: Ground) -> None:
+def test_compiled_blocks_are_proved(ground: ProvingGround) -> None:
     plan = replace(PLAN, compile=Compile(blocks_to_compile(_facts(ground))[:1]), fuse=Fuse())
     (claim,) = of_step(plan, prove_step(plan, **ground.given()), ground)
     print(claim.text())

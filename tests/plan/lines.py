@@ -104,7 +104,7 @@ def schedule(
 ) -> tuple[Swap, Timeline] | None:
     """Return when these storages leave and return, as the planner would have it; None: it cannot fit."""
     search = Search(cost, (), op_s, link, budget_bytes, least_bytes=0)
-    choice = Choice(search.ground)
+    choice = Choice(search.plain)
     for item in search.points.movable:
         if item.storage in storages:
             choice.take(item)

@@ -35,6 +35,7 @@ def evaluate(run_path: Path, *, split: str, reporter: Reporter, aoi: Path | None
     table = label_table([each.value for each in job.data.classes], job.data.ignore_value)
     compared = _compare(subjects, files, table, len(job.data.classes), reporter)
     result = _result(job, subjects, compared)
+    _count_unanswered(result, files)
     result["published"] = (
         job.published.model_dump() if job.published.scores or job.published.classes else None
     )
@@ -129,6 +130,15 @@ def _result(job: Job, subjects: Sequence[Subject], compared: Sequence[Comparison
     }
 
 
+def _count_unanswered(result: dict[str, Any], files: Sequence[MapFiles]) -> None:
+    """Add how many pixels the model had no answer for; where it answered everywhere, nothing is added."""
+    for scene, each in zip(result["scenes"], files, strict=True):
+        if each.unanswered_px:
+            scene["unanswered_px"] = each.unanswered_px
+    if num_px := sum(each.unanswered_px for each in files):
+        result["unanswered_px"] = num_px
+
+
 def _draw_places(
     run: RunFolder,
     job: Job,
@@ -184,6 +194,12 @@ def _draw_middle(
 
 
 def _say(result: dict[str, Any], split: str, run: RunFolder, reporter: Reporter) -> None:
+    from outsize.infer.unanswered import left_out_line
+
+    for scene in result["scenes"]:
+        if num_px := scene.get("unanswered_px"):
+            text = left_out_line(scene["name"], num_px)
+            reporter.say("warning", text, scene=scene["scene"], unanswered_px=num_px)
     trust = result["reliability"]
     error = f", calibration error {figure(trust['expected_calibration_error'])}" if trust else ""
     last = (

@@ -77,7 +77,8 @@ def files_of(run: RunFolder, scenes: Sequence[LabelledScene]) -> list[MapFiles]:
                 "compare the figures of `outsize evaluate` of each run instead",
             )
             raise RunError(explain(f"{path.name} has no map to compare", "objects", need, remedy))
-        files.append(MapFiles(classes, _beside(run, entry["confidence"]) if "confidence" in entry else None))
+        confidence = _beside(run, entry["confidence"]) if "confidence" in entry else None
+        files.append(MapFiles(classes, confidence, entry.get("unanswered_px", 0)))
     return files
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from outsize.infer.ready import Ready
     from outsize.plan.plan import Plan
     from outsize.raster.reading.read import SceneInfo
-    from outsize.train.claims import Ground
+    from outsize.train.claims import ProvingGround
     from outsize.train.proofs import StepProof, SwapProof
 
 
@@ -89,7 +89,7 @@ def _training(
     if plan is None:
         reporter.say("verify", "training: the plain step, or its plan is not known: nothing to prove")
         return []
-    ground = of.Ground(ready.model, ready.card, loss, ready.halo.stride_px, ready.settings.device)
+    ground = of.ProvingGround(ready.model, ready.card, loss, ready.halo.stride_px, ready.settings.device)
     failures, claims = [], []
     if plan.compile is not None:
         reporter.say(
@@ -133,7 +133,7 @@ def _failed_step(proof: StepProof) -> list[str]:
     return [f"a step as planned differs from the plain one by {proof.apart.worst}"]
 
 
-def _step(plan: Plan, ground: Ground, result: dict[str, Any], reporter: Reporter) -> StepProof:
+def _step(plan: Plan, ground: ProvingGround, result: dict[str, Any], reporter: Reporter) -> StepProof:
     from outsize.train.proving import prove_step
 
     proof = prove_step(plan, **ground.given())
@@ -147,7 +147,7 @@ def _step(plan: Plan, ground: Ground, result: dict[str, Any], reporter: Reporter
     return proof
 
 
-def _swap(plan: Plan, ground: Ground, result: dict[str, Any], reporter: Reporter) -> SwapProof:
+def _swap(plan: Plan, ground: ProvingGround, result: dict[str, Any], reporter: Reporter) -> SwapProof:
     from outsize.train.proving import prove_swap
 
     proof = prove_swap(plan, **ground.given())

@@ -33,6 +33,7 @@ class MapFiles:
 
     classes: Path
     confidence: Path | None = None
+    unanswered_px: int = 0  # valid pixels of the scene for which the model had no answer: nodata in the map
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,9 @@ def _is_map(part: Part, shape: Sequence[int]) -> bool:
 
 def _squashed(taken: Part, num_logits: int) -> str:
     """Name what makes probabilities of the logits inside of the module: they would be squashed a second time."""
-    if taken.made_by == "SigmoidBackward0" and num_logits == 1:
+    if taken.made_by == "sigmoid" and num_logits == 1:
         return "sigmoid"
-    return "softmax" if taken.made_by == "SoftmaxBackward0" and taken.along == 1 else ""
+    return "softmax" if taken.made_by == "softmax" and taken.along == 1 else ""
 
 
 def _in_words(parts: Sequence[Part], taken: Part, squashed: str) -> str:

@@ -26,6 +26,8 @@ def read_ledger(folder: Path) -> dict[str, dict[str, Any]]:
         for entry in found.values():
             if not all(isinstance(entry.get(name), str) for name in ("scene", "map")):
                 raise TypeError("an entry without its map")
+            if type(entry.get("unanswered_px", 0)) is not int:
+                raise TypeError("a count that is none")
     return found
 
 

@@ -17,6 +17,14 @@ def unanswered_line(name: str, num_px: int) -> str:
     )
 
 
+def left_out_line(name: str, num_px: int) -> str:
+    """Warn of the pixels of a scene that no score can count, for the map has nothing there."""
+    return (
+        f"warning: {format_count(num_px, 'pixel')} of {name} got no class when it was predicted, for the logits there "
+        "are NaN or infinite: scores leave them out"
+    )
+
+
 def none_answered(path: Path) -> ModelError:
     """Return the error to raise where no pixel of a scene got a class."""
     found, remedy = (

@@ -55,7 +55,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Ground:
+class ProvingGround:
     """The model of a run, and where its plan is tried."""
 
     model: nn.Module
@@ -75,7 +75,7 @@ class Ground:
         return small, make_trial(plan, self.model, self.card, side_px=side_px, **given)
 
 
-def of_step(plan: Plan, proof: StepProof, ground: Ground) -> list[Claim]:
+def of_step(plan: Plan, proof: StepProof, ground: ProvingGround) -> list[Claim]:
     """Say of each strategy in a step as planned whether the comparison with the plain step proves it.
 
     Where an approximate plan is apart from the plain step, what does not cut the step is compared with the step that
@@ -139,7 +139,7 @@ def not_compiled(why: str) -> Claim:
     return Claim("compile", False, why, "verify on the machine that trains")
 
 
-def of_fuse(plan: Plan, ground: Ground) -> Claim:
+def of_fuse(plan: Plan, ground: ProvingGround) -> Claim:
     """Compare a step of fused layers with one of torch's, both in float32, the precision that the kernels take.
 
     Both are compared with the step in float64, for which there are no kernels: fused layers may be as far from it as
@@ -175,7 +175,7 @@ def of_fuse(plan: Plan, ground: Ground) -> Claim:
     return Claim("fuse", False, why, _ON_A_GPU)
 
 
-def of_recording(plan: Plan, ground: Ground) -> list[Claim]:
+def of_recording(plan: Plan, ground: ProvingGround) -> list[Claim]:
     """Compare the steps of a recorded plan with plain ones, on a GPU: the loss, gradients and buffers of a replay."""
     names = ["graph"] * (plan.graph or plan.paged) + ["pages"] * plan.paged
     if ground.device.type != "cuda":
@@ -194,7 +194,7 @@ def of_recording(plan: Plan, ground: Ground) -> list[Claim]:
     return [_compared(name, far, TOLERANCE, why) for name in names]
 
 
-def _recorded_apart(plan: Plan, ground: Ground) -> Apart | str:
+def _recorded_apart(plan: Plan, ground: ProvingGround) -> Apart | str:
     """Return how far a replayed step is from a plain one after as many steps; or why it cannot be recorded."""
     import torch
 
@@ -213,7 +213,7 @@ def _recorded_apart(plan: Plan, ground: Ground) -> Apart | str:
     return told[0] if told else apart(ours, theirs)
 
 
-def _apart(plan: Plan, without: Plan, ground: Ground) -> Apart:
+def _apart(plan: Plan, without: Plan, ground: ProvingGround) -> Apart:
     """Return how far two plans of a step are apart, in float64."""
     import torch
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from outsize.plan.memory.cost import Changed, StepCost, merged
 from outsize.plan.memory.recompute import Recipe, find_recipes
 from outsize.plan.memory.swap import Movable, find_points
-from outsize.plan.search.choice import Choice, Ground, Item
+from outsize.plan.search.choice import Choice, Item, PlainStep
 from outsize.plan.step import StepFacts
 
 
 def _parts(facts: StepFacts) -> tuple[StepCost, Choice, list[Item]]:
     cost = StepCost(facts)
-    choice = Choice(Ground(cost))
+    choice = Choice(PlainStep(cost))
     return cost, choice, [*find_points(cost, least_bytes=1).movable, *find_recipes(cost, lambda op: 1e-3)]
 
 
@@ -137,7 +137,7 @@ def test_what_is_made_on_the_way_to_others_is_not_moved(chain: Callable[..., Ste
 def test_host_memory_is_not_filled_beyond_what_there_is(chain: Callable[..., StepFacts]) -> None:
     cost = StepCost(chain(1, 16, num_layers=4))
     first, second, *_ = find_points(cost, least_bytes=1).movable
-    choice = Choice(Ground(cost, host_bytes=first.size_bytes))
+    choice = Choice(PlainStep(cost, host_bytes=first.size_bytes))
     choice.take(first)
     assert not choice.admits(second)
     choice.drop(first)

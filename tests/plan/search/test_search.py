@@ -8,7 +8,7 @@ import pytest
 
 from outsize.plan.memory.cost import StepCost
 from outsize.plan.memory.recompute import Recipe, find_recipes
-from outsize.plan.search.choice import Choice, Ground
+from outsize.plan.search.choice import Choice, PlainStep
 from outsize.plan.search.search import _HABITS, PRICES, Search, _hindrance
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepFacts, StepOp
@@ -56,7 +56,7 @@ def test_among_many_items_copies_have_dear_prices_too(
 
 def test_a_recipe_that_makes_too_much_too_early_is_found_out(chain: Callable[..., StepFacts]) -> None:
     cost = StepCost(chain(1, 256, num_layers=10))
-    choice = Choice(Ground(cost))
+    choice = Choice(PlainStep(cost))
     single = [each for each in find_recipes(cost, _seconds) if not each.through]
     for recipe in sorted(single, key=lambda each: each.back):  # a chain from one end to the other
         if choice.admits(recipe):
@@ -66,12 +66,12 @@ def test_a_recipe_that_makes_too_much_too_early_is_found_out(chain: Callable[...
     assert isinstance(hindrance, Recipe)
     choice.drop(hindrance)
     assert choice.live_bytes[fullest] < peak_bytes
-    assert _hindrance(Choice(Ground(cost)), None) is None
+    assert _hindrance(Choice(PlainStep(cost)), None) is None
 
 
 def test_habits(chain: Callable[..., StepFacts]) -> None:
     cost = StepCost(chain(1, 256, num_layers=20))
-    choice = Choice(Ground(cost))
+    choice = Choice(PlainStep(cost))
     recipes = find_recipes(cost, _seconds)
     passing = next(each for each in recipes if each.through)
     assert [habit.likes(choice, passing) for habit in _HABITS] == [False, True, True]

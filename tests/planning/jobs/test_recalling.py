@@ -16,7 +16,7 @@ from outsize.plan.machines import find_machine
 from outsize.plan.plan import Rejected
 from outsize.plan.times import Learnt
 from outsize.planning.jobs import planning, preparing, recalling
-from outsize.planning.jobs.groundwork import Ground, lay
+from outsize.planning.jobs.groundwork import Groundwork, lay
 from outsize.planning.jobs.planning import Situation, situation_named
 from outsize.planning.jobs.preparing import plan_job
 from outsize.planning.jobs.recalling import Kept
@@ -86,7 +86,7 @@ def test_another_job_code_or_machine_is_planned_anew(
 ) -> None:
     ground = lay(job, QUIET)
 
-    def plan(job: Job = job, ground: Ground = ground, where: Situation | None = None) -> int:
+    def plan(job: Job = job, ground: Groundwork = ground, where: Situation | None = None) -> int:
         before = len(counted)
         plan_job(job, where or _here(), QUIET, ground)
         return len(counted) - before
@@ -107,19 +107,19 @@ def test_another_job_code_or_machine_is_planned_anew(
 
 
 @pytest.fixture
-def ground(job: Job) -> Ground:
+def ground(job: Job) -> Groundwork:
     return lay(job, QUIET)
 
 
 @pytest.fixture
-def kept(job: Job, ground: Ground) -> Kept:
+def kept(job: Job, ground: Groundwork) -> Kept:
     planned = plan_job(job, _here(), QUIET, ground)
     return Kept(
         planned.where, planned.facts, planned.train_plan, planned.predict_plan, planned.resident_bytes
     )
 
 
-def test_a_plan_that_no_longer_fits_is_made_anew(job: Job, ground: Ground, kept: Kept) -> None:
+def test_a_plan_that_no_longer_fits_is_made_anew(job: Job, ground: Groundwork, kept: Kept) -> None:
     where = _here()
     assert recalling.recall(job, ground, where) == replace(
         kept, where=where, facts=replace(kept.facts, machine=where.machine)
@@ -132,7 +132,7 @@ def test_a_plan_that_no_longer_fits_is_made_anew(job: Job, ground: Ground, kept:
     assert recalling.recall(job, ground, where) is None
 
 
-def test_what_was_put_off_is_not_kept(job: Job, ground: Ground, kept: Kept, folder: Path) -> None:
+def test_what_was_put_off_is_not_kept(job: Job, ground: Groundwork, kept: Kept, folder: Path) -> None:
     (path,) = folder.glob("plan-*.json")
     path.unlink()
     later = Rejected("the step recorded as one CUDA graph", "not tried: ...: the next start tries it")
@@ -145,7 +145,7 @@ def test_what_was_put_off_is_not_kept(job: Job, ground: Ground, kept: Kept, fold
 
 
 def test_a_file_that_makes_no_sense_is_not_taken_up(
-    job: Job, ground: Ground, kept: Kept, folder: Path
+    job: Job, ground: Groundwork, kept: Kept, folder: Path
 ) -> None:
     (path,) = folder.glob("plan-*.json")
     good = json.loads(path.read_text())
@@ -175,7 +175,7 @@ def test_a_file_that_makes_no_sense_is_not_taken_up(
 
 
 def test_a_plan_for_a_gpu_goes_with_what_a_real_step_taught(
-    job: Job, ground: Ground, kept: Kept, monkeypatch: pytest.MonkeyPatch
+    job: Job, ground: Groundwork, kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "fingerprint", lambda _: "a GPU")
     monkeypatch.setattr("outsize.measure.machine.shared.is_shared", lambda _: False)

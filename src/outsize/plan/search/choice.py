@@ -29,7 +29,7 @@ _Span = tuple[int, int, int]  # from operation, to before operation, bytes (more
 
 
 @dataclass(frozen=True)
-class Ground:
+class PlainStep:
     """A step before anything is chosen."""
 
     cost: StepCost
@@ -55,21 +55,21 @@ class Ground:
 class Choice:
     """Storages that are moved and recipes that are taken."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._lives = ground.cost.by_index
+    def __init__(self, plain: PlainStep) -> None:
+        self._plain = plain
+        self._lives = plain.cost.by_index
         self.moving: dict[int, Movable] = {}
         self.recipes: dict[int, Recipe] = {}
         self._starts: dict[int, int] = {}  # of all that is chosen: from which operation it is there again
         self._users: dict[int, set[int]] = {}  # sources, and which chosen recipes start from them
         self._held: dict[int, list[int]] = {}  # sources that live longer for recipes, and until when
         self._through: list[int] = []  # storages that recipes make on their way
-        self.live_bytes = ground.live_bytes.copy()
+        self.live_bytes = plain.live_bytes.copy()
 
     def copy(self) -> Choice:
         """Return one that can be changed apart from this."""
         twin = Choice.__new__(Choice)
-        twin._ground, twin._lives, twin.live_bytes = self._ground, self._lives, self.live_bytes.copy()
+        twin._plain, twin._lives, twin.live_bytes = self._plain, self._lives, self.live_bytes.copy()
         twin.moving, twin.recipes, twin._starts = dict(self.moving), dict(self.recipes), dict(self._starts)
         twin._users = {storage: set(users) for storage, users in self._users.items()}
         twin._held = {storage: list(ends) for storage, ends in self._held.items()}
@@ -92,7 +92,7 @@ class Choice:
 
     def reach(self, item: Item) -> int:
         """Return how many saved tensors before its turn something would be made at most, if this were added."""
-        cost = self._ground.cost
+        cost = self._plain.cost
         made = {each: op for each, op in self._earlier(item).items() if each not in self.moving}
         return max((cost.asked[op] - cost.packed[each] for each, op in made.items()), default=0)
 
@@ -110,7 +110,7 @@ class Choice:
 
     def waits(self, recipe: Recipe) -> int:
         """Return how many saved tensors before its own turn a chosen recipe's tensor is made to stay."""
-        cost = self._ground.cost
+        cost = self._plain.cost
         return max(0, cost.asked[self._starts[recipe.storage]] - cost.packed[recipe.storage])
 
     def changed(self) -> Changed:
@@ -119,7 +119,7 @@ class Choice:
         passing: dict[int, int] = {}
         for storage, recipe in self.recipes.items():
             start = self._starts[storage]
-            passing[start] = passing.get(start, 0) + self._ground.passing_bytes(recipe, start)
+            passing[start] = passing.get(start, 0) + self._plain.passing_bytes(recipe, start)
         return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()}, passing=passing)
 
     def extra_seconds(self) -> dict[int, float]:
@@ -153,7 +153,7 @@ class Choice:
         if isinstance(item, Movable):
             host_bytes = sum(each.size_bytes for each in self.moving.values()) + item.size_bytes
             # one that is made on the way to others would come back for each of them
-            return host_bytes <= self._ground.host_bytes and item.storage not in self._through
+            return host_bytes <= self._plain.host_bytes and item.storage not in self._through
         return self._starts.keys().isdisjoint(item.held) and self.moving.keys().isdisjoint(item.through)
 
     def take(self, item: Item) -> None:
@@ -190,7 +190,7 @@ class Choice:
 
     def can_go(self, item: Item, budget_bytes: float) -> bool:
         """Say whether the budget is surely kept without something that is chosen."""
-        start, _, size_bytes = self._ground.away(item)
+        start, _, size_bytes = self._plain.away(item)
         there = self.live_bytes[start : self._starts[item.storage]]
         return int(there.max(initial=0)) + size_bytes <= budget_bytes
 
@@ -234,12 +234,12 @@ class Choice:
     def _spans(self, item: Item, earlier: Mapping[int, int]) -> list[_Span]:
         """Return what an item that is not chosen changes in what is held, if these are there earlier."""
         start, size_bytes = earlier[item.storage], self._lives[item.storage].size_bytes
-        spans = [(self._ground.away(item)[0], start, -size_bytes)]
+        spans = [(self._plain.away(item)[0], start, -size_bytes)]
         if isinstance(item, Recipe):
             for source in item.held:
                 until = max([self._lives[source].dies, *self._held.get(source, ())])
                 spans.append((until, item.back + 1, self._lives[source].size_bytes))
-            spans.append((start, start + 1, self._ground.passing_bytes(item, start)))
+            spans.append((start, start + 1, self._plain.passing_bytes(item, start)))
         for source, begin in earlier.items():
             if source == item.storage:
                 continue
@@ -247,8 +247,8 @@ class Choice:
             spans.append((begin, later, self._lives[source].size_bytes))
             if source in self.recipes:
                 recipe = self.recipes[source]
-                spans.append((begin, begin + 1, self._ground.passing_bytes(recipe, begin)))
-                spans.append((later, later + 1, -self._ground.passing_bytes(recipe, later)))
+                spans.append((begin, begin + 1, self._plain.passing_bytes(recipe, begin)))
+                spans.append((later, later + 1, -self._plain.passing_bytes(recipe, later)))
         return [span for span in spans if span[0] < span[1] and span[2]]
 
     def _apply(self, spans: Sequence[_Span], sign: int) -> None:

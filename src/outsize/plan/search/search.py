@@ -19,7 +19,7 @@ import numpy as np
 from outsize.plan.memory.cost import Changed, StepCost, merged
 from outsize.plan.memory.recompute import OpSeconds, Recipe
 from outsize.plan.memory.swap import LEAST_BYTES, Movable, Points, find_points
-from outsize.plan.search.choice import Choice, Ground, Item
+from outsize.plan.search.choice import Choice, Item, PlainStep
 from outsize.plan.search.timeline import Link, Timeline, beginnings, play, postponed
 
 # of a byte moved; 1: all of the time of its copy
@@ -90,14 +90,14 @@ class Search:
         self._budget_bytes = budget_bytes
         self._off: dict[int, float] = {}  # by what the price of an item's place is multiplied for a while
         self._habit = _HABITS[-1]
-        self.ground = Ground(cost, host_bytes)
+        self.plain = PlainStep(cost, host_bytes)
         self._link = link or Link(1.0, 1.0)
         self._op_s = [op_s(op) for op in cost.facts.ops]
-        missing_bytes = int(self.ground.live_bytes.max(initial=0)) - budget_bytes
+        missing_bytes = int(self.plain.live_bytes.max(initial=0)) - budget_bytes
         worthwhile = [each for each in recipes if each.freed_bytes >= _LEAST_SHARE * missing_bytes]
         self._items: list[Item] = [*self.points.movable, *worthwhile]
         self._copy_s = self._copy_seconds()
-        away = [self.ground.away(item) for item in self._items]
+        away = [self.plain.away(item) for item in self._items]
         self._away = np.array(away, np.int64).reshape(-1, 3).T  # from, to, bytes
 
     def _copy_seconds(self) -> dict[int, float]:
@@ -121,7 +121,7 @@ class Search:
         num = max(_LEAST_PRICES, len(prices) // (1 + len(self._items) // _MANY_ITEMS))
         several = _spread(prices, num) if self.points.movable else prices[-1:]
         for price, habit in product(several, _HABITS):
-            choice, self._habit = Choice(self.ground), habit
+            choice, self._habit = Choice(self.plain), habit
             self._fill(choice, self._budget_bytes, price, num_repairs=_MOST_REPAIRS)
             timed = self.timed(choice, price)
             if timed is not None and (best is None or timed.extra_s < best.extra_s):
@@ -132,7 +132,7 @@ class Search:
         """Return a choice that holds little, whatever it costs."""
         choices = []
         for price, habit in product((PRICES[0], PRICES[-1]), _HABITS):
-            choice, self._habit = Choice(self.ground), habit
+            choice, self._habit = Choice(self.plain), habit
             self._fill(choice, 0, price, num_repairs=0)
             choices.append(choice)
         choice = min(choices, key=lambda each: each.peak_bytes)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Groundwork:
     """A job whose data is found and shared out, with a model that fits it."""
 
     splits: Splits
@@ -40,7 +40,7 @@ class Ground:
     most_objects: int  # in a training window, where labels are objects
 
 
-def lay(job: Job, reporter: Reporter, *, starting: bool = False, counting: bool = False) -> Ground:
+def lay(job: Job, reporter: Reporter, *, starting: bool = False, counting: bool = False) -> Groundwork:
     """Find the data, look for classes that are nowhere, build the model; no pixel of an image is read.
 
     Weights to start from are looked for only where a training is `starting`: a plan and a resumed training need none.
@@ -58,7 +58,7 @@ def lay(job: Job, reporter: Reporter, *, starting: bool = False, counting: bool 
     halo = _halo_of(job, model, survey.bands)
     splits = splits or _shared_out(job, survey, halo.largest_px, reporter, counting=counting)
     images = [scene.image for scene in survey.scenes.values()]
-    return Ground(
+    return Groundwork(
         splits=splits,
         bands=tuple(survey.bands),
         model=model,

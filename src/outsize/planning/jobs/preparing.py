@@ -16,7 +16,7 @@ from outsize.plan.effort import PATIENCE_S, Budget, Effort
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Rejected
 from outsize.planning.jobs.advice import count_steps
-from outsize.planning.jobs.groundwork import Ground, lay
+from outsize.planning.jobs.groundwork import Groundwork, lay
 from outsize.planning.jobs.planning import Situation, facts_on, make_plans, situation_here, taught
 from outsize.planning.jobs.recalling import Kept, keep, recall
 from outsize.planning.trying.recording import paged_as_tried, recorded_where_faster
@@ -84,7 +84,7 @@ class Prepared(Planned):
         return replace(self, predict_plan=plan)
 
 
-def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Ground | None = None) -> Planned:
+def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Groundwork | None = None) -> Planned:
     """Gather facts and plan, on the ground that was laid for a job, or is laid now; no pixel of an image is read."""
     from outsize.plan.predict.choose import refuse_limits
     from outsize.tasks import limits_for
@@ -112,7 +112,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Ground | No
     )
 
 
-def _plan_now(job: Job, ground: Ground, where: Situation, reporter: Reporter) -> Kept:
+def _plan_now(job: Job, ground: Groundwork, where: Situation, reporter: Reporter) -> Kept:
     """Run what tells how long steps take, and decide."""
     model, num_bands, largest_px = ground.model, len(ground.bands), ground.largest_px
     effort = _effort(job, ground.splits)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.planning.jobs.groundwork import Ground
+    from outsize.planning.jobs.groundwork import Groundwork
 
 _LIBRARIES = ("torch", "torchvision", "timm", "segmentation-models-pytorch")  # that models are made of
 _MORE = 1.1  # memory than there was: a plan may be better now
@@ -60,7 +60,7 @@ def recall_halo(job: Job, bands: Sequence[str], model: nn.Module, find: Any) -> 
     return found
 
 
-def recall(job: Job, ground: Ground, where: Situation) -> Kept | None:
+def recall(job: Job, ground: Groundwork, where: Situation) -> Kept | None:
     """Return what was planned before, if it would be planned so again; None: it must be planned."""
     from outsize.measure.machine.remembered import cache_folder, recalled
 
@@ -76,7 +76,7 @@ def recall(job: Job, ground: Ground, where: Situation) -> Kept | None:
     return kept
 
 
-def keep(job: Job, ground: Ground, kept: Kept) -> None:
+def keep(job: Job, ground: Groundwork, kept: Kept) -> None:
     """Remember plans for the next time, unless something was put off to it, or others used the device meanwhile."""
     from outsize.measure.machine.remembered import cache_folder, remember_tree
     from outsize.measure.machine.shared import is_shared
@@ -138,7 +138,7 @@ def _still_holds(kept: Kept, job: Job) -> bool:
     return all(each.paged or each.peak_bytes <= room_bytes for each in plans)
 
 
-def _is_as_learnt(job: Job, ground: Ground, kept: Kept) -> bool:
+def _is_as_learnt(job: Job, ground: Groundwork, kept: Kept) -> bool:
     """Whether what a real step taught is still what is remembered of it: a shortage of memory teaches more."""
     from outsize.planning.trying.profiling import remembered_lesson
 
@@ -147,7 +147,7 @@ def _is_as_learnt(job: Job, ground: Ground, kept: Kept) -> bool:
     return remembered_lesson(job, ground.model, len(ground.bands), kept.where) == kept.where.learnt
 
 
-def _file_name(job: Job, ground: Ground, where: Situation, device: torch.device) -> str:
+def _file_name(job: Job, ground: Groundwork, where: Situation, device: torch.device) -> str:
     from outsize.measure.machine.remembered import fingerprint, key_of
     from outsize.planning.jobs.advice import count_steps
 
