@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -120,13 +120,19 @@ class _Noting(_Windows):
 
 
 def test_batches_of_the_next_epoch_are_made_before_they_are_asked_for() -> None:
-    windows = _Noting()
+    is_begun = Event()
+
+    class Telling(_Noting):
+        def sample(self, epoch: int, index: int) -> Sample:
+            made = super().sample(epoch, index)
+            if epoch == 3:
+                is_begun.set()
+            return made
+
+    windows = Telling()
     with closing(_feed(Seen(["a", "b"]), windows)) as feed:
         list(feed.batches(2, 0))
-        for _ in range(100):
-            if windows.epochs == {2, 3}:
-                break
-            time.sleep(0.02)
+        assert is_begun.wait(timeout=300)
         assert windows.epochs == {2, 3}
         assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(3, 0)] == [300, 302, 304]
         assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(1, 1)] == [

@@ -68,4 +68,4 @@ def test_a_cpu_waits_as_long_as_its_host() -> None:
         time.sleep(0.01)
         timed.end(torch.device("cpu"))
         timed.mark_work()
-        assert 0.01 <= timed.seconds() < 1
+        assert timed.seconds() >= 0.01

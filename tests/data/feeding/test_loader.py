@@ -60,15 +60,17 @@ def test_an_exception_surfaces_where_its_item_would_be() -> None:
 
 
 def test_closing_early_ends_the_threads_and_drops_the_rest() -> None:
-    made = []
+    made, are_closed = [], threading.Event()
 
     def make(index: int) -> int:
-        time.sleep(0.01)
+        if index:
+            are_closed.wait()  # so that nothing but the first is made before
         made.append(index)
         return index
 
     items = prefetch(make, range(1000), num_threads=2, num_ahead=20)
     next(items)
+    threading.Timer(0.05, are_closed.set).start()
     items.close()  # type: ignore[attr-defined]
     assert not _threads()
     assert len(made) < 10

@@ -47,16 +47,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Measured]:
     return made
 
 
-def test_a_cpu_is_measured_within_its_time_and_leaves_no_trace() -> None:
+def test_a_cpu_is_measured_and_leaves_no_trace() -> None:
     before = torch.get_rng_state()
     found = measure(_CPU, budget_s=0.05)
     assert torch.equal(torch.get_rng_state(), before)
-    assert found.took_s < 5
+    assert found.took_s > 0
     assert set(found.matmul_flops_per_s) == set(found.conv_flops_per_s) == {"fp32"}
-    assert 1e8 < found.matmul_flops_per_s["fp32"] < 1e14
-    assert 1e8 < found.conv_flops_per_s["fp32"] < 1e14
-    assert 1e8 < found.memory_bytes_per_s < 1e13
-    assert 1e-7 < found.host_op_s < 1e-2
+    for rate in (found.matmul_flops_per_s["fp32"], found.conv_flops_per_s["fp32"], found.memory_bytes_per_s):
+        assert 1e6 < rate < 1e15
+    assert 1e-9 < found.host_op_s < 1.0
     rates = found.rates()
     assert rates.origin == "measured"
     assert rates.fp32_flops_per_s == max(found.matmul_flops_per_s["fp32"], found.conv_flops_per_s["fp32"])

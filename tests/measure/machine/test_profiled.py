@@ -56,11 +56,11 @@ def test_every_class_that_runs_is_seen_forward_and_backward(step: Callable[[], N
     seen = look_at(step, _CPU)
     assert set(seen.kernels_s) == set(CLASSES)
     for name in (ARITHMETIC, GRADIENTS, NORMS, NORM_GRADIENTS):
-        assert 0 < seen.kernels_s[name] < 1
+        assert seen.kernels_s[name] > 0
     assert seen.kernels_s["optimizer"] == 0
     assert seen.usable_share is None  # there is no allocator to be asked
     assert seen.host_s >= 0
-    assert 0 < seen.step_s < 1
+    assert seen.step_s > 0
 
 
 def test_a_product_of_the_way_back_is_no_forward_arithmetic() -> None:
@@ -113,7 +113,7 @@ def test_times_of_operations_are_stretched_to_that_of_the_device(
 
 def test_on_a_cpu_a_step_is_all_the_devices(step: Callable[[], None]) -> None:
     device_s, host_s = profiled.device_and_host_s(step, _CPU)
-    assert 0 < device_s < 1
+    assert device_s > 0
     assert host_s == 0
 
 

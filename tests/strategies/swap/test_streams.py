@@ -88,8 +88,8 @@ def test_times_are_those_of_copies_and_waits() -> None:
     pair = streams.wait(copy.end, timed=True)
     assert pair is not None
     assert copy.begin is not None
-    assert 0 < copy.begin.elapsed_time(copy.end) < 1000
-    assert 0 <= pair[0].elapsed_time(pair[1]) < 1000
+    assert copy.begin.elapsed_time(copy.end) > 0
+    assert pair[0].elapsed_time(pair[1]) >= 0
     streams.close()
 
 
