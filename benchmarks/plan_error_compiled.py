@@ -18,8 +18,8 @@ from plan_error_measured import Case, make_ready
 from plan_error_predicted import Way, facts_of, parts_of
 from torch import nn
 
+from outsize.measure.machine.memory import rise_bytes
 from outsize.measure.machine.profiled import device_and_host_s, learn
-from outsize.measure.tracing.compiled import compiled_saved_bytes, rise_bytes
 from outsize.plan.memory.cost import NOTHING, StepCost
 from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts
@@ -82,12 +82,11 @@ class OfOneStep:
         if key not in self._tried:
             self._tried[key] = self._try(model, smaller(case), device)
         found, learnt = self._tried[key]
-        num_px = case.batch * case.side_px**2
-        parts = parts_of(StepCost(found.facts(facts, num_px)), NOTHING)
+        cost = StepCost(facts)
         way = Way(
             NAMES[self.kind],
             {"compile": found.setting},
-            replace(parts, peak_bytes=found.peak_bytes(facts, num_px)),
+            replace(parts_of(cost, NOTHING), peak_bytes=found.peak_bytes(cost)),
             facts.ops,
             time_share=found.time_share,
             host_s=found.host_s,
@@ -102,14 +101,15 @@ class OfOneStep:
         model.to(device)
         plain = make_ready(model, case, {}, device)
         plain_s, _ = device_and_host_s(plain.run, device)
+        plain_bytes = rise_bytes(plain.run, device)
         clock = replace(self.clock, training=True)
         learnt = learn(plain.run, facts.ops, clock, device, batch=case.batch, side_px=case.side_px)
         ready = make_ready(model, case, {"compile": setting}, device)
         seconds, host_s = device_and_host_s(ready.run, device)
-        num_px = case.batch * case.side_px**2
-        saved = compiled_saved_bytes(ready.run, model, setting.paths, num_px=num_px)
-        found = Compiled(setting, saved, seconds / plain_s, host_s)
-        found = found.corrected(facts, num_px, rise_bytes(ready.run, device))
+        compiled_bytes = rise_bytes(ready.run, device)
+        assert plain_bytes is not None  # compiled steps are measured on a GPU alone
+        assert compiled_bytes is not None
+        found = Compiled(setting, seconds / plain_s, host_s, compiled_bytes / plain_bytes)
         del plain, ready
         model.zero_grad(set_to_none=True)
         model.to("cpu")

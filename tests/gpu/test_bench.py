@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from outsize.bench.gauge import capped, take_turn
+from outsize.bench.measured_step import make_measured_step, resident_bytes
 from outsize.bench.memory import Planning, measure_memory
-from outsize.bench.subject import Subject, make_subject
 from outsize.errors import PlanError
 from outsize.job import TrainSection
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Recompute
 from outsize.progress import Reporter
 from outsize.tasks import TASKS
+from outsize.train.made_up import MadeUpStep
 
 MIB = 2**20
 BLOCKS = ("encoder.0", "encoder.1", "bottleneck", "decoder.0", "decoder.1")
@@ -23,11 +24,11 @@ def _device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def _subject() -> Subject:
+def _made_up() -> MadeUpStep:
     torch.manual_seed(0)
     model = build_model("unet", num_classes=3, in_channels=4, levels=3, width=16)
     section = TrainSection(batch=4, tile_px=256)
-    return make_subject(model, TASKS["segment"], section, 4, 3, _device(), bf16=True)
+    return make_measured_step(model, TASKS["segment"], section, 4, 3, _device(), bf16=True)
 
 
 def test_memory_beyond_a_cap_is_gone_also_what_was_held_idle() -> None:
@@ -58,10 +59,10 @@ def test_a_turn_sees_time_and_both_peaks() -> None:
 
 
 def test_ways_are_measured_side_by_side_and_ours_under_its_cap() -> None:
-    subject = _subject()
+    made_up = _made_up()
 
     def plan_for(limit_bytes: int) -> Plan:
-        if limit_bytes < subject.resident_bytes + 20 * MIB:
+        if limit_bytes < resident_bytes(made_up) + 20 * MIB:
             raise PlanError("does not fit: found 2, needed 1; take less")
         again = Recompute(blocks=BLOCKS)
         return Plan(
@@ -71,7 +72,7 @@ def test_ways_are_measured_side_by_side_and_ours_under_its_cap() -> None:
     planning = Planning(plan_for, plain_bytes=1)
     names = ("plain", "again", "save-on-cpu", "move-all", "checkpoint", "ours")
     found = measure_memory(
-        subject, names, (0.9, 0.01), BLOCKS, planning, rounds=3, reporter=Reporter("quiet")
+        made_up, names, (0.9, 0.01), BLOCKS, planning, rounds=3, reporter=Reporter("quiet")
     )
     rows = {each["way"]: each for each in found["rows"]}
     assert [name for name, each in rows.items() if each["failed"]] == ["ours-0.01"]

@@ -19,7 +19,7 @@ class Entry:
 
     name: str
     label: str
-    run: Callable[[], None] | None = None  # None: it does not run
+    run: Callable[[], object] | None = None  # None: it does not run
     is_plain: bool = False
     is_ours: bool = False
     compiles: bool = False

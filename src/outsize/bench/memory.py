@@ -17,14 +17,15 @@ import torch
 from outsize.bench.cap import Cap
 from outsize.bench.entry import Entry
 from outsize.bench.gauge import Turn, take_turn, weigh_on_cpu
-from outsize.bench.subject import Subject
-from outsize.bench.ways import OURS, WAYS, Blocks, ours
+from outsize.bench.measured_step import batch_bytes, resident_bytes
+from outsize.bench.ways import OURS, WAYS, Blocks
 from outsize.errors import JobError, ModelError, OutsizeError, explain
 from outsize.measure.machine.machine import sweep
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.stopping import Stopped
 from outsize.strategies.steps.step import Step
+from outsize.train.made_up import MadeUpStep
 from outsize.units import format_bytes
 
 BUDGETS = (0.5, 0.33, 0.25)
@@ -58,7 +59,7 @@ def check_budgets(given: Sequence[float | Cap]) -> tuple[float | Cap, ...]:
 
 
 def measure_memory(
-    subject: Subject,
+    made_up: MadeUpStep,
     names: Sequence[str],
     budgets: Sequence[float | Cap],
     blocks: Blocks,
@@ -68,19 +69,19 @@ def measure_memory(
     reporter: Reporter,
 ) -> dict[str, Any]:
     """Run all ways in turns and return what was seen, in the form that memory.json has."""
-    entries = [_other(subject, name, blocks, reporter) for name in names if name != OURS]
-    plain, plain_bytes = _settle_plain(subject, entries) or (None, planning.plain_bytes)
+    entries = [_other(made_up, name, blocks, reporter) for name in names if name != OURS]
+    plain, plain_bytes = _settle_plain(made_up, entries) or (None, planning.plain_bytes)
     if OURS in names:
-        entries += [_ours(subject, each, plain_bytes, planning, reporter) for each in budgets]
+        entries += [_ours(made_up, each, plain_bytes, planning, reporter) for each in budgets]
     if not any(each.run for each in entries):
         found, remedy = entries[0].failed, "mend the model, or take a smaller batch"
         raise ModelError(explain("no way runs the training step", found, "one that does", remedy))
-    num_rounds = _run_rounds(subject, entries, plain, rounds, reporter)
+    num_rounds = _run_rounds(made_up, entries, plain, rounds, reporter)
     again = next((each for each in entries if each.name == "again" and each.run), None)
     eager = next((each for each in entries if each.name == "plain" and each.run), None)
     return {
-        "resident_bytes": subject.resident_bytes,
-        "batch_bytes": subject.batch_bytes,
+        "resident_bytes": resident_bytes(made_up),
+        "batch_bytes": batch_bytes(made_up),
         "plain": {
             "way": None if plain is None else plain.name,
             "label": None if plain is None else plain.label,
@@ -95,31 +96,31 @@ def measure_memory(
     }
 
 
-def _other(subject: Subject, name: str, blocks: Blocks, reporter: Reporter) -> Entry:
+def _other(made_up: MadeUpStep, name: str, blocks: Blocks, reporter: Reporter) -> Entry:
     way = WAYS[name]
     entry = Entry(name, way.label, is_plain=way.is_plain, compiles=way.compiles)
     reporter.say("way", f"setting up {way.label}{': this takes a while' if way.compiles else ''}", way=name)
-    _set_up(subject, entry, lambda: way.make(subject, blocks), reporter)
+    _set_up(made_up, entry, lambda: way.make(made_up, blocks), reporter)
     return entry
 
 
 def _ours(
-    subject: Subject, given: float | Cap, plain_bytes: int, planning: Planning, reporter: Reporter
+    made_up: MadeUpStep, given: float | Cap, plain_bytes: int, planning: Planning, reporter: Reporter
 ) -> Entry:
     """Plan for a budget; and for a little less where the first plan took more, or the allocator more than there was."""
     beyond: Entry | None = None
     for less in _LESS:
-        entry = _planned(subject, given, plain_bytes, planning, reporter, less=less)
+        entry = _planned(made_up, given, plain_bytes, planning, reporter, less=less)
         if not entry.is_short:
             break
-        if subject.device.type == "cpu":  # on a GPU it would hold memory that the next one needs
+        if made_up.device.type == "cpu":  # on a GPU it would hold memory that the next one needs
             beyond = entry
     # one that took a little more rather than none
     return beyond if beyond is not None and entry.failed is not None else entry
 
 
 def _planned(
-    subject: Subject,
+    made_up: MadeUpStep,
     given: float | Cap,
     plain_bytes: int,
     planning: Planning,
@@ -127,24 +128,26 @@ def _planned(
     *,
     less: float,
 ) -> Entry:
-    resident_bytes = subject.resident_bytes
     if isinstance(given, Cap):
         entry = Entry(f"{OURS}-{given.text}", given.label, is_ours=True)
         entry.budget_bytes = given.limit_bytes(plain_bytes)
     else:
         entry = Entry(f"{OURS}-{given:g}", f"ours, {100 * given:g} %", is_ours=True, share=given)
-        entry.budget_bytes = math.floor(resident_bytes + given * (plain_bytes - resident_bytes))
-    entry.cap_bytes = entry.budget_bytes if subject.device.type == "cuda" else None
+        lasting_bytes = resident_bytes(made_up)
+        entry.budget_bytes = math.floor(lasting_bytes + given * (plain_bytes - lasting_bytes))
+    entry.cap_bytes = entry.budget_bytes if made_up.device.type == "cuda" else None
     limit_bytes = math.floor(less * entry.budget_bytes)
 
     def make() -> Step:
         entry.plan = planning.plan_for(limit_bytes)
         entry.compiles = entry.plan.compile is not None
         reporter.say("planned", f"{entry.label}: {entry.plan.why[-1]}", way=entry.name)
-        return ours(subject, entry.plan, entry.notes.append, entry.meter, entry.recordings)
+        return made_up.composed(
+            entry.plan, tell=entry.notes.append, meter=entry.meter, recordings=entry.recordings
+        )
 
     reporter.say("way", f"{entry.label}: planning for {format_bytes(limit_bytes)}", way=entry.name)
-    _set_up(subject, entry, make, reporter)
+    _set_up(made_up, entry, make, reporter)
     if less < 1:
         entry.notes.append(
             f"planned for {less:.1%} of the budget, for plans for more did not fit as they ran"
@@ -152,31 +155,31 @@ def _planned(
     return entry
 
 
-def _set_up(subject: Subject, entry: Entry, make: Callable[[], Step], reporter: Reporter) -> None:
+def _set_up(made_up: MadeUpStep, entry: Entry, make: Callable[[], Step], reporter: Reporter) -> None:
     """Make a way and run its first steps, which compile and learn and do not count."""
     start_s = time.perf_counter()
 
     def begin() -> None:
-        entry.run = subject.runs(make())
-        turn = _one_turn(subject, entry)
+        entry.run = made_up.runs(make())
+        turn = _one_turn(made_up, entry)
         entry.is_short = turn.num_retries > 0
-        if subject.device.type == "cpu" and not entry.compiles:
-            entry.weighed_bytes = weigh_on_cpu(entry.run, subject.resident_bytes + subject.batch_bytes)
+        if made_up.device.type == "cpu" and not entry.compiles:
+            entry.weighed_bytes = weigh_on_cpu(entry.run, resident_bytes(made_up) + batch_bytes(made_up))
             # nothing stops it there, so what it took is held against what it was given
             entry.is_short = entry.budget_bytes is not None and entry.weighed_bytes > entry.budget_bytes
 
-    _attempt(subject, entry, begin)
+    _attempt(made_up, entry, begin)
     entry.setup_s = time.perf_counter() - start_s
     if entry.failed is not None:
         reporter.say("failed", f"{entry.label}: {entry.failed}", way=entry.name)
 
 
-def _settle_plain(subject: Subject, entries: Sequence[Entry]) -> tuple[Entry, int] | None:
+def _settle_plain(made_up: MadeUpStep, entries: Sequence[Entry]) -> tuple[Entry, int] | None:
     """Return the fastest way that gives nothing up, of those whose memory can be seen, and its peak."""
     plain = [each for each in entries if each.is_plain]
     for number in range(_SETTLING):
         for entry in plain:
-            _take_turn(subject, entry, number)
+            _take_turn(made_up, entry, number)
     seen = [(each.ms, each.peak_bytes, each) for each in plain if each.run and each.ms and each.peak_bytes]
     for entry in plain:
         entry.turns.clear()  # those of the rounds alone can be compared with the others'
@@ -187,7 +190,7 @@ def _settle_plain(subject: Subject, entries: Sequence[Entry]) -> tuple[Entry, in
 
 
 def _run_rounds(
-    subject: Subject, entries: Sequence[Entry], plain: Entry | None, rounds: int, reporter: Reporter
+    made_up: MadeUpStep, entries: Sequence[Entry], plain: Entry | None, rounds: int, reporter: Reporter
 ) -> int:
     """Let all ways that run have their turn in every round, beginning with another one each time.
 
@@ -202,7 +205,7 @@ def _run_rounds(
                 first = number % len(running)
                 for entry in (*running[first:], *running[:first]):
                     if entry.name not in slow or number % _EVERY == 0:
-                        _take_turn(subject, entry, number)
+                        _take_turn(made_up, entry, number)
                     bar.advance(1, **_told(entry, number))
                 if number + 1 == _EVERY // 2 and plain is not None:
                     slow = {each.name for each in running if _is_slow(each, plain)}
@@ -230,25 +233,25 @@ def _is_slow(entry: Entry, plain: Entry) -> bool:
     return entry.least_ms > _SLOW * plain.least_ms
 
 
-def _take_turn(subject: Subject, entry: Entry, number: int) -> None:
+def _take_turn(made_up: MadeUpStep, entry: Entry, number: int) -> None:
     def turn() -> None:
-        entry.turns[number] = _one_turn(subject, entry)
+        entry.turns[number] = _one_turn(made_up, entry)
 
     if entry.run is not None:
-        _attempt(subject, entry, turn)
+        _attempt(made_up, entry, turn)
 
 
-def _one_turn(subject: Subject, entry: Entry) -> Turn:
+def _one_turn(made_up: MadeUpStep, entry: Entry) -> Turn:
     assert entry.run is not None
     try:
-        turn = take_turn(entry.run, subject.device, cap_bytes=entry.cap_bytes)
+        turn = take_turn(entry.run, made_up.device, cap_bytes=entry.cap_bytes)
         held_bytes = entry.recordings.held_bytes
         return turn if held_bytes is None else replace(turn, reserved_bytes=held_bytes)
     finally:
         entry.recordings.let_go()  # the others need the memory
 
 
-def _attempt(subject: Subject, entry: Entry, what: Callable[[], None]) -> None:
+def _attempt(made_up: MadeUpStep, entry: Entry, what: Callable[[], None]) -> None:
     """Do something; a failure is the end of this way and no other, and leaves nothing behind."""
     try:
         what()
@@ -257,5 +260,5 @@ def _attempt(subject: Subject, entry: Entry, what: Callable[[], None]) -> None:
         entry.failed = text if isinstance(error, OutsizeError) else f"{type(error).__name__}: {text[:_TEXT]}"
         entry.run, entry.is_short = None, isinstance(error, torch.OutOfMemoryError)
     if entry.failed is not None:
-        subject.forget()
-        sweep(subject.device)
+        made_up.forget()
+        sweep(made_up.device)

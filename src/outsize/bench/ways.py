@@ -5,23 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from torch import nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
-from outsize.bench.subject import Subject
 from outsize.data.batch import Batch
 from outsize.errors import JobError, PlanError, explain
 from outsize.measure.tracing.record import record
-from outsize.plan.plan import Compile, Plan, Swap
+from outsize.plan.plan import Compile, Swap, unplanned
 from outsize.strategies.compose import compose
-from outsize.strategies.cudagraph.graphed import Recordings
 from outsize.strategies.find import find_module
 from outsize.strategies.steps.step import Forward, LossTerms, Step, Terms
-from outsize.strategies.swap.traffic import Meter
+from outsize.train.made_up import MadeUpStep
 
 OURS = "ours"  # no single way: one for each budget
 WHOLE = ("",)  # the path of a model in itself
@@ -36,59 +34,57 @@ class Way:
     """One way to run the step."""
 
     label: str  # in tables and pictures
-    make: Callable[[Subject, Blocks], Step]
+    make: Callable[[MadeUpStep, Blocks], Step]
     is_plain: bool = False  # gives nothing up: the fastest of these is what others are measured by
     compiles: bool = False
 
 
-def _plain(subject: Subject, _: Blocks) -> Step:
-    return compose(subject.model, subject.terms, _plan(), bf16=subject.bf16)
+def _plain(made_up: MadeUpStep, _: Blocks) -> Step:
+    return made_up.composed(unplanned())
 
 
-def _compile_whole(subject: Subject, _: Blocks, share: float | None = None) -> Step:
-    return compose(subject.model, subject.terms, _plan(Compile(WHOLE, share)), bf16=subject.bf16)
+def _compile_whole(made_up: MadeUpStep, _: Blocks, share: float | None = None) -> Step:
+    return made_up.composed(unplanned(compile=Compile(WHOLE, share)))
 
 
-def _compile_blocks(subject: Subject, blocks: Blocks, share: float | None = None) -> Step:
-    setting = Compile(_some(blocks), share)
-    return compose(subject.model, subject.terms, _plan(setting), bf16=subject.bf16)
+def _compile_blocks(made_up: MadeUpStep, blocks: Blocks, share: float | None = None) -> Step:
+    return made_up.composed(unplanned(compile=Compile(_some(blocks), share)))
 
 
-def _save_on_cpu(subject: Subject, _: Blocks) -> Step:
-    _refuse_cpu(subject, "save_on_cpu")
-    return _within(subject, lambda: save_on_cpu(pin_memory=True))
+def _save_on_cpu(made_up: MadeUpStep, _: Blocks) -> Step:
+    _refuse_cpu(made_up, "save_on_cpu")
+    return _within(made_up, lambda: save_on_cpu(pin_memory=True))
 
 
-def _move_all(subject: Subject, _: Blocks) -> Step:
+def _move_all(made_up: MadeUpStep, _: Blocks) -> Step:
     """Move by our own streams all that is saved, without a plan: as training beyond a card's memory began."""
-    _refuse_cpu(subject, "this way")
-    saved_bytes = _saved_bytes(subject)
+    _refuse_cpu(made_up, "this way")
+    saved_bytes = _saved_bytes(made_up)
     ahead_bytes = min(_AHEAD_BYTES, int(_AHEAD_SHARE * saved_bytes))
-    plan = replace(_plan(), swap=Swap((), saved_bytes, ahead_bytes=ahead_bytes))
-    return compose(subject.model, subject.terms, plan, bf16=subject.bf16)
+    return made_up.composed(unplanned(swap=Swap((), saved_bytes, ahead_bytes=ahead_bytes)))
 
 
-def _saved_bytes(subject: Subject) -> int:
+def _saved_bytes(made_up: MadeUpStep) -> int:
     """Return what one plain step keeps for backward, weights and inputs apart."""
-    step = _plain(subject, ())
-    batch = subject.batch
+    step = _plain(made_up, ())
+    batch = made_up.batch
     given = (batch.images, batch.valid, batch.labels, *batch.maps.values())
-    facts = record(lambda: step(batch, last=True), subject.model, given=given)
-    subject.forget()
+    facts = record(lambda: step(batch, last=True), made_up.model, given=given)
+    made_up.forget()
     kept = {each.storage for each in facts.saved}
     found = [each for each in facts.storages if each.index in kept and each.role == "activation"]
     return sum(each.size_bytes for each in found)
 
 
-def _refuse_cpu(subject: Subject, what: str) -> None:
-    if subject.device.type == "cpu":
+def _refuse_cpu(made_up: MadeUpStep, what: str) -> None:
+    if made_up.device.type == "cpu":
         found, needed = "the CPU", "a GPU: on a CPU there is nowhere to move to"
         raise PlanError(explain(f"{what} moves tensors to host memory", found, needed, "take a GPU"))
 
 
-def _checkpoint(subject: Subject, blocks: Blocks) -> Step:
-    modules = [find_module(subject.model, path, "checkpointed") for path in _some(blocks)]
-    return _within(subject, lambda: _checkpointed(modules))
+def _checkpoint(made_up: MadeUpStep, blocks: Blocks) -> Step:
+    modules = [find_module(made_up.model, path, "checkpointed") for path in _some(blocks)]
+    return _within(made_up, lambda: _checkpointed(modules))
 
 
 WAYS: dict[str, Way] = {
@@ -118,32 +114,15 @@ def choose_ways(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name for name in NAMES if names is None or name in names or name in _ALWAYS)
 
 
-def ours(
-    subject: Subject,
-    plan: Plan,
-    tell: Callable[[str], object],
-    meter: Meter,
-    recordings: Recordings | None = None,
-) -> Step:
-    """Return the step that carries out what the planner chose; the meter reads what it moves to host memory."""
-    make = partial(compose, subject.model, subject.terms, plan, bf16=subject.bf16)
-    return make(tell=tell, meter=meter, recordings=recordings)
-
-
-def _plan(setting: Compile | None = None) -> Plan:
-    """Return a plan that nobody chose: it fits whatever there is, or runs out of memory."""
-    return Plan("train", 1, limit_bytes=1, peak_bytes=1, exact=True, why=(), compile=setting)
-
-
-def _within(subject: Subject, around: Forward) -> Step:
+def _within(made_up: MadeUpStep, around: Forward) -> Step:
     """Return the plain step whose forward runs inside of something."""
-    terms: LossTerms = subject.terms
+    terms: LossTerms = made_up.terms
 
     def inside(model: nn.Module, batch: Batch) -> Terms:
         with around():
             return terms(model, batch)
 
-    return compose(subject.model, inside, _plan(), bf16=subject.bf16)
+    return compose(made_up.model, inside, unplanned(), bf16=made_up.bf16)
 
 
 @contextmanager

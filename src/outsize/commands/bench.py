@@ -87,8 +87,8 @@ def _measure(
     rounds: int,
     reporter: Reporter,
 ) -> dict[str, Any]:
+    from outsize.bench.measured_step import make_measured_step
     from outsize.bench.memory import measure_memory
-    from outsize.bench.subject import make_subject
     from outsize.measure.machine.origin import origin
     from outsize.plan.ways.compiled import blocks_to_compile
     from outsize.planning.jobs.planning import train_task
@@ -100,7 +100,7 @@ def _measure(
     num_bands = len(planned.bands)
     task = train_task(job, planned.model, num_bands, planned.facts, where)
     blocks = blocks_to_compile(task.step_of(task.batch, task.side_px))
-    subject = make_subject(
+    made_up = make_measured_step(
         planned.model,
         TASKS[job.task],
         section,
@@ -110,7 +110,7 @@ def _measure(
         bf16=where.bf16,
     )
     found = measure_memory(
-        subject,
+        made_up,
         names,
         budgets,
         blocks,
@@ -121,7 +121,7 @@ def _measure(
     setting = {
         "model": job.model.name,
         "options": job.model.options,
-        "num_parameters": sum(each.numel() for each in subject.model.parameters()),
+        "num_parameters": sum(each.numel() for each in made_up.model.parameters()),
         "batch": section.batch,
         "side_px": section.tile_px,
         "num_bands": num_bands,

@@ -192,6 +192,11 @@ class Plan:
         return asdict(self)
 
 
+def unplanned(**settings: Any) -> Plan:
+    """Return a plan of these settings that nobody chose: it fits whatever there is, or runs out of memory."""
+    return Plan("train", 1, limit_bytes=1, peak_bytes=1, exact=True, why=(), **settings)
+
+
 def plan_from_dict(tree: dict[str, Any]) -> Plan:
     """Read the JSON form back."""
     tiles = tree["tiles"]

@@ -191,10 +191,12 @@ def make_trial(
     import torch
 
     from outsize.tasks import TASKS
+    from outsize.train.made_up import make_up_batch
 
-    task = TASKS[card.task]
-    batch = _random_batch(card, loss, num_samples=min(plan.batch, 2), side_px=side_px)
-    batch = task.complete(batch, model, loss, card.statistics).to(device)
+    task, shape = TASKS[card.task], (min(plan.batch, 2), len(card.bands), side_px, side_px)
+    # pixels as the training's are spread, some of them not valid, and some labels missing
+    how: dict[str, Any] = {"statistics": card.statistics, "missing": 0.1, "seed": _SEED}
+    batch = make_up_batch(model, task, loss, shape, len(card.classes), **how).to(device)
     loss_terms = task.make_loss_terms(loss, card.statistics, None)
     draws_anew = any(each is not None for each in (plan.tiles, plan.micro_batches, plan.compile))
     return Trial(model, device, loss_terms, batch, draws_anew, dtype or torch.float64)
@@ -250,24 +252,6 @@ def shrunk(plan: Plan, stride_px: int) -> tuple[Plan, int]:
     # a plan's halo is a multiple of the stride
     core_px = max(*tiles.halo_before_px, *tiles.halo_after_px) + tiles.stride_px
     return replace(plan, tiles=replace(tiles, core_px=core_px)), 3 * core_px
-
-
-def _random_batch(card: Card, loss: str, *, num_samples: int, side_px: int) -> Batch:
-    """Draw pixels as the training's are spread, some of them not valid, and labels, some of them missing."""
-    import torch
-
-    from outsize.data.batch import Batch
-    from outsize.data.sample import IGNORE
-    from outsize.tasks import TASKS
-
-    generator = torch.Generator().manual_seed(_SEED)
-    shape = (num_samples, side_px, side_px)
-    mean, std = (torch.tensor(each).view(1, -1, 1, 1) for each in (card.statistics.mean, card.statistics.std))
-    noise = torch.randn(num_samples, len(card.bands), side_px, side_px, generator=generator)
-    labels = torch.randint(len(card.classes), shape, generator=generator, dtype=torch.uint8)
-    labels[torch.rand(shape, generator=generator) < 0.1] = IGNORE
-    valid = torch.rand(shape, generator=generator) > 0.1
-    return Batch(noise * std + mean, valid, labels, TASKS[card.task].count_terms(loss, labels, None))
 
 
 def _twin(model: nn.Module, device: torch.device, dtype: torch.dtype, *, draws_anew: bool) -> nn.Module:

@@ -46,14 +46,19 @@ def _tried(job: Job, reporter: Reporter = _QUIET) -> tuple[compiling.Compiled, .
     return found
 
 
-def test_memory_and_time_of_compiled_blocks_are_seen(job: Job) -> None:
+def test_compiled_blocks_are_tried_as_they_are_and_keeping_half(job: Job) -> None:
     whole, half = _tried(job)
     assert whole.setting.activation_budget is None
     assert half.setting.activation_budget == 0.5
-    assert whole.saved.keys() == half.saved.keys() == set(whole.setting.paths)
+    assert whole.setting.paths == half.setting.paths != ()
     assert whole.time_share > 0
-    kept = [sum(each.at(2 * 32 * 32) for each in found.saved.values()) for found in (half, whole)]
-    assert 0 < kept[0] < kept[1]
+    assert whole.memory_share == half.memory_share == 1  # a CPU does not count
+
+
+def test_memory_is_told_as_a_share_of_the_plain_steps(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    rises = iter([1000, 1200, 700])
+    monkeypatch.setattr("outsize.measure.machine.memory.rise_bytes", lambda *_: next(rises))
+    assert [each.memory_share for each in _tried(job)] == [1.2, 0.7]
 
 
 def test_a_block_that_cannot_be_compiled_is_told_and_left(
@@ -62,7 +67,7 @@ def test_a_block_that_cannot_be_compiled_is_told_and_left(
     def refuse(*_: object, **__: object) -> None:
         raise PlanError("bottleneck cannot be compiled")
 
-    monkeypatch.setattr(compiling, "_tried", refuse)
+    monkeypatch.setattr(compiling, "_compared", refuse)
     assert _tried(job, Reporter("json")) == ()
     assert "nothing is compiled: bottleneck" in "".join(capsys.readouterr())
 
@@ -72,7 +77,7 @@ def test_training_takes_it_where_it_is_faster(
     job_path: Path, monkeypatch: pytest.MonkeyPatch, time_share: float
 ) -> None:
     seconds = iter([(1.0, 0.0), (time_share, 0.0), (3.0, 0.0)])  # plain, compiled, half of it kept
-    monkeypatch.setattr(compiling, "_seconds", lambda *_: next(seconds))
+    monkeypatch.setattr("outsize.measure.machine.profiled.device_and_host_s", lambda *_: next(seconds))
     run = RunFolder(job_path.parent / "compiled")
     every = ["train.tile_px=32", "train.compile=true", "train.epochs=1", f"run={run.path.as_posix()}"]
     train(job_path, overrides=every, device_name="cpu", mode="new", reporter=_QUIET)

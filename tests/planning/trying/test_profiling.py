@@ -24,6 +24,7 @@ from outsize.planning.trying.aside import TookTooLong
 from outsize.planning.trying.profiling import learn_from_shortage, learn_here, real_step
 from outsize.progress import Reporter
 from outsize.strategies.kernels.norm import fused
+from outsize.train import made_up
 
 _CPU = torch.device("cpu")
 _CLOCK = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
@@ -62,9 +63,9 @@ def test_a_step_is_run_on_a_copy_and_leaves_no_trace(job: Job, model: torch.nn.M
 
 def test_a_step_trains_its_copy(job: Job, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     copies: list[torch.nn.Module] = []
-    monkeypatch.setattr(profiling.copy, "deepcopy", lambda each: copies.append(each) or each)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(made_up.copy, "deepcopy", lambda each: copies.append(each) or each)  # type: ignore[func-returns-value]
     weight = next(model.parameters()).detach().clone()
-    real_step(job, model, (2, 3, 32, 32), _CPU, bf16=False).run()
+    real_step(job, model, (2, 3, 32, 32), _CPU, bf16=False)()
     assert copies == [model]
     assert not torch.equal(next(model.parameters()), weight)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,6 +55,18 @@ class LiveBytes(TorchDispatchMode):
 
 def _storages(values: Any) -> list[torch.UntypedStorage]:
     return [each.untyped_storage() for each in tensors_in(values)]
+
+
+def rise_bytes(run: Callable[[], object], device: torch.device) -> int | None:
+    """Return how far a step rises above what is there before it; None on a CPU, where nobody counts."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before_bytes = torch.cuda.memory_allocated(device)
+    run()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before_bytes
 
 
 def num_closed_gaps(device: torch.device) -> int:

@@ -22,7 +22,7 @@ from outsize.plan.ways.paging import SURE, may_page, paging
 from outsize.plan.ways.tilings import MOST, core_for
 from outsize.plan.ways.way import Again, Part, Task, Way, in_words, of_mix, seconds_of
 from outsize.tiles.grid import cover
-from outsize.units import Size, format_bytes, num_px_of, sides_of, size_of
+from outsize.units import Size, format_bytes, sides_of, size_of
 
 _NUM_TRIED = 6  # budgets on the way to the least that something does
 # of a budget: what is searched for where a search for all of it misses it by a little
@@ -44,10 +44,9 @@ def compiled(task: Task) -> Iterator[Way]:
     for each in task.compiled:
         share = each.setting.activation_budget
         kept = "" if share is None else f" that keep {share:.0%} of what they would"
-        peak_bytes = each.peak_bytes(plain_cost.facts, task.batch * num_px_of(task.side_px))
         seconds = together(each.time_share * plain_s, each.host_s, overlaps=task.overlaps)
         name = f"compile {len(each.setting.paths)} blocks{kept}"
-        yield Way(name, peak_bytes, seconds, {"compile": each.setting})
+        yield Way(name, each.peak_bytes(plain_cost), seconds, {"compile": each.setting})
 
 
 def ways(task: Task, budget_bytes: float) -> Iterator[Way]:

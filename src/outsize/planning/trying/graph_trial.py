@@ -13,11 +13,13 @@ from outsize.job import Job
 from outsize.plan.effort import PATIENCE_S
 from outsize.plan.plan import Plan
 from outsize.planning.trying.aside import NoAnswer, run_aside
-from outsize.planning.trying.profiling import RealStep, real_step
+from outsize.planning.trying.profiling import real_step
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from outsize.strategies.steps.step import Terms
 
 _NUM_TIMED = 8
 _APART = 0.02  # of the losses of either way: rounding of a dozen steps, and not another training
@@ -159,7 +161,7 @@ def _apart(one: list[float], other: list[float]) -> float:
     return max(abs(a - b) / max(abs(a), 1e-9) for a, b in zip(one, other, strict=True))
 
 
-def _run(step: RealStep, device: torch.device) -> tuple[float, list[float]]:
+def _run(run: Callable[[], Terms], device: torch.device) -> tuple[float, list[float]]:
     """Return the time of a step, and the losses of the first and of the last ones."""
     import torch
 
@@ -167,7 +169,7 @@ def _run(step: RealStep, device: torch.device) -> tuple[float, list[float]]:
 
     def one(number: int) -> torch.Tensor:
         torch.manual_seed(number)  # dropout draws alike
-        return torch.stack(list(step.run().values())).sum()
+        return torch.stack(list(run().values())).sum()
 
     first = [one(number) for number in range(NUM_PLAIN + 2)]
     torch.cuda.synchronize(device)

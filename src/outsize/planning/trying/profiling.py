@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import warnings
@@ -231,21 +230,13 @@ def see(subject: Subject) -> Seen | None:
                 torch.cuda.set_device(device)
                 ends.enter_context(capped(device, subject.cap_bytes))
             model, shape = subject.model, subject.shape
-            run = real_step(subject.job, model, shape, device, bf16=subject.bf16, fuse=subject.fuse).run
+            run = real_step(subject.job, model, shape, device, bf16=subject.bf16, fuse=subject.fuse)
             return look_at(run, device)
     except torch.OutOfMemoryError:
         return None
     finally:
         run = None
         sweep(device)  # the step and its optimizer know each other
-
-
-@dataclass(frozen=True)
-class RealStep:
-    """A step that can be run again and again, and the copy of a model that it trains."""
-
-    run: Callable[[], Terms]
-    model: nn.Module
 
 
 def real_step(
@@ -257,41 +248,12 @@ def real_step(
     bf16: bool,
     tell: Callable[[str], object] = warnings.warn,
     **settings: Any,
-) -> RealStep:
-    """Return a training step on a copy of the model and made-up pixels, run as a plan with these settings has it."""
-    import torch
-
-    from outsize.data.batch import Batch
-    from outsize.data.pixels.statistics import BandStatistics
-    from outsize.plan.plan import Plan
-    from outsize.strategies.compose import compose
+) -> Callable[[], Terms]:
+    """Return what runs a training step on a copy of the model and made-up pixels, as a plan of these settings."""
+    from outsize.plan.plan import unplanned
     from outsize.tasks import TASKS
-    from outsize.train.checkpoint import to_device
-    from outsize.train.optimizer import make_optimizer
+    from outsize.train.made_up import make_up_step
 
-    section, task = job.train, TASKS[job.task]
-    num_samples, num_bands, height, width = shape
-    generator = torch.Generator().manual_seed(job.seed)  # the run's own draws stay as they were
-    images = torch.randn(shape, generator=generator)
-    labels = torch.randint(
-        len(job.data.classes), (num_samples, height, width), generator=generator, dtype=torch.uint8
-    )
-    totals = task.count_terms(section.loss, labels, None)
-    statistics = BandStatistics((0.0,) * num_bands, (1.0,) * num_bands)
-    batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals)
-    batch = task.complete(batch, model, section.loss, statistics).to(device)
-    twin = to_device(copy.deepcopy(model), device).train()
-    terms = task.make_loss_terms(section.loss, statistics, None)
-    plan = Plan("train", num_samples, limit_bytes=1, peak_bytes=1, exact=True, why=())
-    step = compose(twin, terms, replace(plan, **settings), bf16=bf16, tell=tell)
-    optimizer = make_optimizer(
-        twin, section.optimizer, lr=section.lr, momentum=section.momentum, weight_decay=section.weight_decay
-    )
-
-    def run() -> Terms:
-        terms = step(batch, last=True)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return terms
-
-    return RealStep(run, twin)
+    num_classes = len(job.data.classes)
+    made_up = make_up_step(model, TASKS[job.task], job.train, shape, num_classes, device, bf16=bf16)
+    return made_up.runs(made_up.composed(unplanned(**settings), tell=tell))
