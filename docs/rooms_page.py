@@ -2,8 +2,8 @@
 
 python docs/rooms_page.py
 
-A drawing stands behind a line `<!-- drawing: ROOM -->` and is made anew there. What stands higher imports what stands
-lower, never the other way round. An import that follows from another one drawn is left out.
+A drawing follows a line `<!-- drawing: ROOM -->`, and this script renews all of them. What is higher imports what is
+lower, never the other way round. An import that follows from another one is left out; imports in a cycle are marked.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ def drawn() -> set[str]:
     return {place[2] for place in _PLACE.finditer(PAGE.read_text(encoding="utf-8"))}
 
 
+def large_rooms(most: int = 8) -> set[str]:
+    """Return the rooms that need a drawing: those with sub-rooms, or with many files."""
+    rooms = {path.parent for path in _SOURCE.glob("*/__init__.py")}
+    many = {room for room in rooms if len(list(room.glob("*.py"))) - 1 > most}
+    return {room.name for room in many | {path.parents[1] for path in _SOURCE.glob("*/*/__init__.py")}}
+
+
 def drawing(room: str) -> str:
     """Return one room as text: a line for each file and sub-room, what it stands on, and what is in it."""
     folder = _SOURCE if room == "outsize" else _SOURCE / room
@@ -46,11 +53,14 @@ def drawing(room: str) -> str:
     for number, name in enumerate(order):
         if number and heights[name] < heights[order[number - 1]]:
             lines.append("  " + "-" * column)
-        words = " ".join(stands_on[name])
         inside = _inside(folder / name) if room != "outsize" else ""
-        text = "  ".join(each for each in (f"-> {words}" if words else "", f"({inside})" if inside else "") if each)
+        arrows = f"-> {' '.join(stands_on[name])}" if stands_on[name] else ""
+        text = f"{arrows}  ({inside})".strip() if inside else arrows
         first = f"  {labels[name]:{column}}"
-        lines += textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first)) or [first.rstrip()]
+        indent = " " * len(first)
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent) or [
+            first.rstrip()
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -99,22 +109,24 @@ def _height(name: str, graph: Graph, reach: Graph) -> int:
 
 
 def _needed(name: str, graph: Graph, reach: Graph) -> list[str]:
-    """Return what is imported directly, without what another import brings along; a circle is marked."""
+    """Return what is imported directly, without what another import brings along; a cycle is marked."""
     direct = graph[name]
     via = {each: direct - {each} for each in direct}
     kept = [
         each
         for each in sorted(direct)
-        if name in reach[each] or not any(each in reach[other] and other not in reach[each] for other in via[each])
+        if name in reach[each]
+        or not any(each in reach[other] and other not in reach[each] for other in via[each])
     ]
-    return [f"{each} (circle)" if name in reach[each] else each for each in kept]
+    return [f"{each} (cycle)" if name in reach[each] else each for each in kept]
 
 
 def _inside(path: Path) -> str:
     if not path.is_dir():
         return ""
-    names = [each.stem + ("/" if each.is_dir() else "") for each in path.iterdir()]
-    return " ".join(sorted(name for name in names if not name.startswith("__")))
+    files = [each.stem for each in path.glob("*.py") if not each.stem.startswith("__")]
+    rooms = [f"{each.parent.name}/" for each in path.glob("*/__init__.py")]
+    return " ".join(sorted(files + rooms))
 
 
 if __name__ == "__main__":
