@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,16 @@ _CODE = Path(tempfile.gettempdir(), f"outsize-tests-code-{os.getuid()}")
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(private_folder(_CODE)))
 
 WriteRaster = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def gang() -> Iterator[Any]:
+    """Three processes that stay, for tests of ranks."""
+    from tests.ranks.gang import Gang
+
+    started = Gang(3)
+    yield started
+    started.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

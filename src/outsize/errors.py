@@ -10,6 +10,7 @@ OutsizeError                what a user can mend: one line, exit code 2
 |-- PlanError               nothing fits the limit, or only an approximate plan does
 |-- RunError                a run folder that lacks what a command needs
 |   `-- InUseError          another process works on it
+|-- RanksError              processes of one job: missing, lost, or of another job
 |-- OutputError             no space, no permission, output in the way, or not ours to write over
 `-- VerifyError             a proof of equality failed (exit code 1: the program ran, the answer is no)
 
@@ -67,6 +68,10 @@ class InUseError(RunError):
     """Another process works on a run or an output."""
 
 
+class RanksError(OutsizeError):
+    """The processes of a job do not find each other, or one is lost."""
+
+
 class OutputError(OutsizeError):
     """A result cannot be written where it was asked for."""
 
@@ -92,11 +97,6 @@ def _as_seen(found: re.Match[str]) -> str:
 def found_in(message: str) -> str:
     """Return of a message's four parts the second; all of it where it has none."""
     return message.partition(": found ")[2].partition(", needed ")[0] or message
-
-
-def one_line(error: BaseException) -> str:
-    """Return an error's text without line breaks."""
-    return " ".join(str(error).split())
 
 
 def first_line(error: BaseException) -> str:

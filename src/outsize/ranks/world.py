@@ -1,0 +1,90 @@
+"""A process among those of its job: which one it is, and how all of them add up, hear of each other and agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of a job as one of them sees them; passed on like the reporter, and a no-op for a process alone."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # among those on this machine
+    local_size: int = 1
+    attempt: int = 0  # how often torchrun has begun anew
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process plans, profiles, writes and prints."""
+        return self.rank == 0
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no others."""
+        return self.size == 1
+
+    def share_of(self, amount: int) -> int:
+        """Return this process's part of something that its machine has: memory, cores, workers; at least 1."""
+        return max(1, amount // self.local_size)
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place."""
+        if not self.is_alone:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Sum numbers by name; all processes know the same names."""
+        if self.is_alone:
+            return dict(numbers)
+        total = torch.tensor([float(each) for each in numbers.values()], dtype=torch.float64)
+        return dict(zip(numbers, self.add_up(self._sent(total)).tolist(), strict=True))
+
+    def agree(self, mine: bool) -> bool:
+        """Say whether any of the processes says so: what one cannot do, none does."""
+        return self.sum({"": float(mine)})[""] > 0
+
+    def broadcast(self, value: T) -> T:
+        """Return the owner's value."""
+        if self.is_alone:
+            return value
+        held = [value if self.is_owner else None]
+        dist.broadcast_object_list(held, src=0)
+        return held[0]  # type: ignore[return-value]
+
+    def gather(self, value: T) -> list[T]:
+        """Return what each process has, in the order of ranks."""
+        if self.is_alone:
+            return [value]
+        held: list[Any] = [None] * self.size
+        dist.all_gather_object(held, value)
+        return held
+
+    def barrier(self) -> None:
+        """Wait until all are here."""
+        if not self.is_alone:
+            self.agree(False)
+
+    def deal(self, items: Sequence[T]) -> list[T]:
+        """Return this process's share of a row: every `size`-th, so that neighbours go to different ones."""
+        return list(items[self.rank :: self.size])
+
+    def part_of(self, number: int) -> slice:
+        """Return this process's stretch of so many: stretches differ by one at most, and follow each other."""
+        return slice(number * self.rank // self.size, number * (self.rank + 1) // self.size)
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        return tensor.cuda() if dist.get_backend() == "nccl" else tensor
+
+
+ALONE = World()

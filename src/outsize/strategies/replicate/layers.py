@@ -1,0 +1,174 @@
+"""Layers that look across samples or draw for each of them, as if the samples of all ranks were on one.
+
+    batch norm   mean and variance over all ranks, forward and backward      one exchange of 2 C + 1 numbers each
+    dropout      every rank draws for the whole batch and takes its rows     the same numbers as one process draws
+
+A layer gets another class in place: its name, its parameters and what hangs on them stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+from outsize.ranks import World
+
+_DRAWS = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "DropPath", "StochasticDepth"}
+
+
+def look_across(model: nn.Module, world: World, num_samples: int, *, local_norm: bool = False) -> None:
+    """Let a model's layers see the step of all ranks, `num_samples` in all; for good, and once.
+
+    With `local_norm` each rank normalises by its own samples: faster, and another result.
+    """
+    if world.is_alone:
+        return
+    for module in model.modules():
+        kind: type[nn.Module] = type(module)
+        if isinstance(module, _BatchNorm) and not local_norm:
+            module.__class__ = _norm_across(kind)  # type: ignore[assignment]
+        elif kind.__name__ in _DRAWS:
+            module.__class__ = _drawing_for_all(kind, world, num_samples)
+
+
+def _norm_across(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return a class of batch norms whose statistics are of all ranks, whatever else its forward does."""
+    forward: Callable[..., Any] = kind.forward
+
+    def across(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with _NormsAcross() if self.training else _nothing:
+            return forward(self, *args, **kwargs)
+
+    return type(kind.__name__, (kind,), {"forward": across, "__module__": kind.__module__})
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+_nothing = _Nothing()
+
+
+class _NormsAcross(TorchFunctionMode):
+    """Runs torch's batch norm in training over all ranks."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        return _batch_norm(*args, **given) if func is nn.functional.batch_norm else func(*args, **given)
+
+
+def _batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Stand in for torch.nn.functional.batch_norm, by its own signature."""
+    if not training:
+        return torch.batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps, False)
+    result, mean, var, num = _Normalise.apply(input, weight, bias, eps)
+    if running_mean is not None and running_var is not None:
+        with torch.no_grad():
+            running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+            unbiased = var * (num / (num - 1).clamp(min=1))
+            running_var.lerp_(unbiased.to(running_var.dtype), momentum)
+    return result  # type: ignore[no-any-return]
+
+
+class _Normalise(torch.autograd.Function):
+    """Batch norm by the mean and variance of all ranks' samples."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        wide = _at_least_single(inputs)
+        axes = [axis for axis in range(inputs.dim()) if axis != 1]
+        # each rank's mean and squares around it, which lose no digits; then those of all around the mean of all
+        mean, num = wide.mean(axes), wide.new_tensor([wide.numel() / wide.shape[1]])
+        squares = (wide - _by_channel(mean, wide)).square().sum(axes)
+        own = torch.cat((num, mean, squares))
+        told = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(told, own)
+        counts, means, around = torch.stack(told).split([1, len(mean), len(mean)], dim=1)
+        total = counts.sum()
+        mean = (counts * means).sum(0) / total
+        var = (around + counts * (means - mean).square()).sum(0) / total
+        scale = (var + eps).rsqrt()
+        ctx.save_for_backward(inputs, weight, mean, scale, total)
+        ctx.axes, ctx.has_bias = axes, bias is not None
+        gain = scale if weight is None else scale * weight
+        shift = -mean * gain if bias is None else bias - mean * gain
+        result = torch.addcmul(_by_channel(shift, wide), wide, _by_channel(gain, wide)).to(inputs.dtype)
+        ctx.mark_non_differentiable(mean, var, total)
+        return result, mean, var, total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        inputs, weight, mean, scale, total = ctx.saved_tensors
+        wide = _at_least_single(grad)
+        normed = (_at_least_single(inputs) - _by_channel(mean, wide)) * _by_channel(scale, wide)
+        own = torch.cat((wide.sum(ctx.axes), (wide * normed).sum(ctx.axes)))
+        of_all = own.clone()
+        dist.all_reduce(of_all)
+        # what the weight and the bias get is this rank's part: it is summed with all other gradients
+        grad_bias, grad_weight = own.chunk(2)
+        shift, slope = (_by_channel(each / total, wide) for each in of_all.chunk(2))
+        gain = scale if weight is None else scale * weight
+        grad_inputs = (wide - shift - normed * slope) * _by_channel(gain, wide)
+        return (
+            grad_inputs.to(grad.dtype),
+            None if weight is None else grad_weight.to(weight.dtype),
+            grad_bias.to(mean.dtype) if ctx.has_bias else None,
+            None,
+        )
+
+
+def _by_channel(numbers: Tensor, like: Tensor) -> Tensor:
+    return numbers.view(1, -1, *[1] * (like.dim() - 2))
+
+
+def _at_least_single(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _drawing_for_all(kind: type[nn.Module], world: World, num_samples: int) -> type[nn.Module]:
+    """Return a class of dropouts that draw for the samples of all ranks, and take those of this one."""
+    forward: Callable[..., Tensor] = kind.forward
+    mine = world.part_of(num_samples)
+
+    def drawn(self: nn.Module, inputs: Tensor) -> Tensor:
+        if not self.training:
+            return forward(self, inputs)
+        # windows of attention: several rows for each sample
+        each = inputs.shape[0] // max(1, mine.stop - mine.start)
+        whole = inputs.new_empty((num_samples * each, *inputs.shape[1:]))
+        kept = forward(self, torch.ones_like(whole, memory_format=_layout(inputs)))
+        return inputs * kept[mine.start * each : mine.stop * each]
+
+    return type(kind.__name__, (kind,), {"forward": drawn, "__module__": kind.__module__})
+
+
+def _layout(inputs: Tensor) -> torch.memory_format:
+    is_last = inputs.dim() == 4 and inputs.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if is_last else torch.contiguous_format

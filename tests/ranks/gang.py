@@ -1,0 +1,78 @@
+"""A few processes that are started once and run functions of tests together, as ranks over gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from outsize.ranks import World
+
+_LIMIT_S = 300  # of a function that hangs: no test waits for ever
+
+
+class Gang:
+    """Processes that each know their rank; `run` calls a function of a module in as many of them as asked."""
+
+    def __init__(self, size: int) -> None:
+        context = get_context("forkserver")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self._num_runs = 0
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, rank, size, self._port), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Return what `function(world, *args)` returns on each of the first `size` ranks."""
+        self._num_runs += 1  # meet apart from earlier ones
+        for pipe in self._pipes[:size]:
+            pipe.send((f"{self._num_runs}", size, function, args))
+        answers = []
+        for rank, pipe in enumerate(self._pipes[:size]):
+            assert pipe.poll(_LIMIT_S), f"rank {rank} does not answer"
+            answers.append(pipe.recv())
+        failed = [text for is_fine, text in answers if not is_fine]
+        assert not failed, "\n".join(failed)
+        return [value for _, value in answers]
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join()
+
+
+def _serve(pipe: Connection, rank: int, size: int, port: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, size, rank == 0, wait_for_workers=False)
+    while True:
+        try:
+            name, wanted, function, args = pipe.recv()
+        except EOFError:
+            return
+        try:
+            named = dist.PrefixStore(name, store)
+            dist.init_process_group("gloo", store=named, rank=rank, world_size=wanted)
+            try:
+                pipe.send((True, function(World(rank, wanted, rank, wanted), *args)))
+            finally:
+                dist.destroy_process_group()
+        except BaseException:  # noqa: BLE001 (the test shows it)
+            pipe.send((False, f"rank {rank}: {traceback.format_exc()}"))

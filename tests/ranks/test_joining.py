@@ -1,0 +1,133 @@
+"""Processes that find each other, and what is said where one does not come or is of another job."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from outsize.errors import RanksError
+from outsize.ranks import ALONE, World
+from outsize.ranks.joining import joined, world_of
+
+_JOIN = """
+import os
+from outsize.errors import RanksError
+from outsize.ranks import joined
+try:
+    with joined({"job": os.environ["JOB"]}) as world:
+        print("sum", world.sum({"": world.rank + 1.0})[""])
+except RanksError as error:
+    print(error)
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _run(*ranks: Mapping[str, str]) -> list[str]:
+    """Start a process for each rank's environment and return what each prints."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", _JOIN],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **each},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for each in ranks
+    ]
+    return [process.communicate(timeout=300)[0] for process in started]
+
+
+def _rank(number: int, size: int, port: int, **more: str) -> dict[str, str]:
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {
+        "RANK": str(number),
+        "WORLD_SIZE": str(size),
+        "JOB": "a",
+        "OUTSIZE_WAIT_S": "120",
+        **where,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("environ", "world"),
+    [
+        ({}, ALONE),
+        ({"SLURM_NTASKS": "1", "SLURM_STEP_ID": "0"}, ALONE),
+        ({"SLURM_NTASKS": "4"}, ALONE),  # within sbatch, but not started by srun
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+            World(3, 4, 1, 2),
+        ),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "1"},
+            World(0, 2, 0, 2, attempt=1),
+        ),
+        (
+            {
+                "SLURM_STEP_ID": "0",
+                "SLURM_NTASKS": "5",
+                "SLURM_PROCID": "4",
+                "SLURM_LOCALID": "0",
+                "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+            },
+            World(4, 5, 0, 2),
+        ),
+    ],
+)
+def test_the_environment_says_which_rank_this_is(environ: dict[str, str], world: World) -> None:
+    assert world_of(environ) == world
+
+
+def test_a_rank_beyond_the_others_is_refused() -> None:
+    with pytest.raises(RanksError, match="RANK=4, WORLD_SIZE=4"):
+        world_of({"RANK": "4", "WORLD_SIZE": "4"})
+
+
+def test_a_process_that_nobody_started_so_is_alone() -> None:
+    with joined(environ={}) as world:
+        assert world is ALONE
+
+
+def test_two_ranks_meet() -> None:
+    port = _free_port()
+    assert _run(_rank(0, 2, port), _rank(1, 2, port)) == ["sum 3.0\n"] * 2
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    [told] = _run(_rank(0, 3, _free_port(), OUTSIZE_WAIT_S="1"))
+    assert told.startswith("ranks 1, 2 did not come: found 1 of 3 after 1 s, needed all ranks; look")
+    assert told.count("\n") == 1
+
+
+def test_a_rank_alone_says_whom_it_cannot_reach() -> None:
+    port = _free_port()
+    [told] = _run(_rank(1, 2, port, OUTSIZE_WAIT_S="1"))
+    assert f"rank 1 cannot reach 127.0.0.1:{port}" in told.splitlines()[-1]
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        [told] = _run(_rank(0, 2, port))
+    assert f"cannot listen on 127.0.0.1:{port}" in told.splitlines()[-1]
+    assert "set MASTER_PORT" in told
+
+
+def test_ranks_of_other_jobs_are_told_apart() -> None:
+    port = _free_port()
+    first, second = _run(_rank(0, 2, port), _rank(1, 2, port, JOB="b"))
+    assert first.startswith("rank 1 has another job: found 'b', needed 'a' as rank 0 has it; start")
+    assert second.startswith("rank 0 has another job: found 'a', needed 'b' as rank 1 has it; start")
