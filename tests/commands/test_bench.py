@@ -89,7 +89,7 @@ def test_the_job_of_a_run_stays(trained_run: Path, tmp_path: Path, job_path: Pat
         (("--budgets", "0.5,1.5"), ("--budgets", "found 1.5", "up to 1")),
         (("--budgets", "0"), ("--budgets", "found 0")),
         (("--budgets", "half"), ("--budgets", "'half'", "0.5,0.33,0.25")),
-        (("--budgets", ","), ("--budgets names none", "','")),
+        (("--budgets", ","), ("--budgets is empty", "','")),
         (("--device", "cuda:7"), ("no such device", "cuda:7")),
         (("--set", "train.batch=0"), ("train.batch",)),
     ],

@@ -118,7 +118,7 @@ def test_an_unreadable_picture_is_named_and_passed_over(pictures: Path, tmp_path
     done = run("init", pictures, "-o", tmp_path / "mine.toml")
     assert done.code == 0, done.err
     (warning,) = [line for line in map(json.loads, done.out.splitlines()) if line["event"] == "warning"]
-    assert "passed over 1 file" in warning["text"]
+    assert "skipped 1 file" in warning["text"]
     assert "images/3.png" in warning["text"]
     assert "data.max_bad_share" in warning["text"]
     assert "gdal" not in warning["text"]

@@ -44,7 +44,7 @@ def test_several_runs_go_where_they_are_asked_to(trained_run: Path, tmp_path: Pa
 def test_a_page_of_another_make_stays_unless_a_user_says_so(trained_run: Path, tmp_path: Path) -> None:
     target, quiet = tmp_path / "page.html", Reporter("quiet")
     target.write_text("mine")
-    with pytest.raises(OutputError, match=r"page.html would be written over: .*say --overwrite"):
+    with pytest.raises(OutputError, match=r"page.html would be written over: .*add --overwrite"):
         report([trained_run], out=target, reporter=quiet)
     assert target.read_text() == "mine"
     for overwrite in (True, False):  # a second time it is ours

@@ -135,7 +135,7 @@ def test_tensors_that_do_not_come_up_are_told(
     assert proof["refused"] == ("encoder.0.1, call 0, tensor 0",)
     told = capsys.readouterr().out
     assert "0 of 2 planned tensors recomputed" in told
-    assert "did not come up: encoder.9" in told
+    assert "did not appear: encoder.9" in told
     assert "had to be kept: encoder.0.1" in told
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_swapped(own: Callable[..., RunFolder], capsys: pytest.Captur
     assert found["planned_step"]["gradients"] == 0.0
     told = capsys.readouterr().out
     assert "swapped = resident, float64 (1 of 2 planned tensors moved)" in told
-    assert "1 of the tensors planned to be moved did not come up" in told
+    assert "1 of the tensors planned to be swapped did not appear" in told
 
 
 def test_a_run_whose_bytes_come_back_wrong_fails(

@@ -25,7 +25,7 @@ def _paths(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("name", ["a.tif", "a.qml", "a.gpkg"])
 def test_files_of_others_stay_unless_a_user_says_so(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
-    match = rf"{name} would be written over: found a file of other make.*say --overwrite"
+    match = rf"{name} would be written over: found a file of other make.*add --overwrite"
     with pytest.raises(OutputError, match=match):
         refuse_to_take(_paths(tmp_path), SCENE)
     with pytest.raises(OutputError, match=match), taking(_paths(tmp_path), SCENE):

@@ -194,7 +194,7 @@ def _budgets(text: str) -> list[float | Cap]:
             raise JobError(explain("--budgets not understood", repr(part), needed, remedy)) from None
     if not found:
         needed, remedy = "shares or caps with commas between them", "write e.g. --budgets 0.5,0.33,0.25"
-        raise JobError(explain("--budgets names none", repr(text), needed, remedy))
+        raise JobError(explain("--budgets is empty", repr(text), needed, remedy))
     return found
 
 

@@ -58,7 +58,7 @@ def demo(out: Path, *, device_name: str, reporter: Reporter, overwrite: bool = F
     `overwrite`: also a folder with files of others in it, which stay but for those in the way.
     """
     run = RunFolder(out)
-    another, more = "choose another --out", "say --overwrite"
+    another, more = "choose another --out", "add --overwrite"
     refuse_foreign(run, overwrite=overwrite, another=another, more=more)
     _refuse_other_data(run, overwrite)
     with working_in(run, "demo", Consent(overwrite), tell=lambda text: reporter.say("lock", text)):
@@ -73,7 +73,7 @@ def _refuse_other_data(run: RunFolder, overwrite: bool) -> None:
     # the folder of an earlier version has no mark
     is_old = (run.path / _JOB_NAME).is_file() and all(name.startswith(drawn) for name in found)
     if found and not overwrite and not is_marked(data) and not is_old:
-        need, remedy = "none, or the scenes of a demo", "choose another --out, or say --overwrite"
+        need, remedy = "none, or the scenes of a demo", "choose another --out, or add --overwrite"
         raise OutputError(explain(f"the demo would draw scenes into {data}", listed(found), need, remedy))
 
 

@@ -105,9 +105,7 @@ def init(
         raise OutputError(explain(f"{target} exists", "a file", "a new file", remedy))
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
-        raise DataError(
-            explain(f"{folder} cannot be looked at", what, "a folder of images", "check the path")
-        )
+        raise DataError(explain(f"{folder} cannot be read", what, "a folder of images", "check the path"))
     found = guess(folder, objects=objects)
     run = f"runs/{target.stem if out is not None else folder.resolve().name}"
     text = _as_job(found, folder, target, run)
@@ -145,7 +143,7 @@ def _warn_unreadable(found: Guess, reporter: Reporter) -> None:
     named = listed([f"{each.path} ({_what_was_found(each)})" for each in bad], _MAX_SHOWN)
     files = format_count(len(bad), "file")
     text = (
-        f"warning: passed over {files} that cannot be read: {named}; "
+        f"warning: skipped {files} that cannot be read: {named}; "
         "copy what is broken again from its source, or let `outsize check` set it aside: data.max_bad_share"
     )
     reporter.say("warning", text, files=[str(each.path) for each in bad])

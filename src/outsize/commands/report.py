@@ -23,7 +23,7 @@ def report(runs: Sequence[Path], *, out: Path | None, reporter: Reporter, overwr
     first = RunFolder(runs[0])
     target = out or first.report
     if not overwrite and not (out is None and is_own(first)):  # a report of an earlier version has no mark
-        refuse_others([target], "move it, choose another name with --out, or say --overwrite")
+        refuse_others([target], "move it, choose another name with --out, or add --overwrite")
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     page = make_page(runs, version=__version__, when=when)
     write_text(target, page)

@@ -107,10 +107,10 @@ def _train(
     for plan in (prepared.train_plan, prepared.predict_plan):
         say_plan(plan, reporter)
     if not prepared.splits.val:
-        text = "warning: nothing is held back for validation: the scores of epochs are those of the training scenes"
+        text = "warning: nothing is held back for validation: epochs are scored on the training scenes"
         reporter.say("warning", text)
     if mode == "resume" and state is None:
-        reporter.say("resume", "nothing to resume yet: beginning anew", step=0)
+        reporter.say("resume", "nothing to resume yet: starting from the beginning", step=0)
     if state is not None:
         step = state[1]["total_steps"]
         reporter.say("resume", f"resuming at step {step}", step=step)
@@ -270,7 +270,7 @@ def _shortage_told() -> Iterator[None]:
             str(error).partition(". ")[0],
             "memory for the optimizer and for validation besides steps",
         )
-        remedy = "free memory on the device or set limits.gpu_memory lower, and go on with --resume"
+        remedy = "free memory on the device or set limits.gpu_memory lower, and continue with --resume"
         raise RunError(explain("memory ran out between two steps", found, need, remedy)) from error
 
 

@@ -140,7 +140,7 @@ def _step(plan: Plan, ground: ProvingGround, result: dict[str, Any], reporter: R
     result["planned_step"] = proof.as_dict()
     reporter.say("verify", proof.text(), **result["planned_step"])
     # double precision makes no casts, so a plan for bf16 may name some that are not there
-    for missed, how in ((proof.unmet, "did not come up"), (proof.refused, "had to be kept")):
+    for missed, how in ((proof.unmet, "did not appear"), (proof.refused, "had to be kept")):
         if missed:
             text = f"warning: {len(missed)} of the tensors planned to be recomputed {how}: {'; '.join(missed[:3])}"
             reporter.say("warning", text, tensors=missed)
@@ -155,7 +155,7 @@ def _swap(plan: Plan, ground: ProvingGround, result: dict[str, Any], reporter: R
     reporter.say("verify", proof.text(), **result["swapped_equals_resident"])
     if proof.num_moved < proof.num_keys:
         text = (
-            f"warning: {proof.num_keys - proof.num_moved} of the tensors planned to be moved did not come up"
+            f"warning: {proof.num_keys - proof.num_moved} of the tensors planned to be swapped did not appear"
         )
         reporter.say("warning", text, num_moved=proof.num_moved, num_keys=proof.num_keys)
     return proof

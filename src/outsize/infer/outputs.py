@@ -13,7 +13,7 @@ from outsize.infer.ledger import Ledger, listed_before_marks, read_ledger
 from outsize.raster import disk
 from outsize.runs import RunFolder, leaving_no_empty_folder
 
-_REMEDY = "move it, choose another place (--out), or say --overwrite (overwrite=True)"
+_REMEDY = "move it, choose another place (--out), or add --overwrite (overwrite=True)"
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def refuse_to_take(
     known = read_ledger(folder) if known is None else known
     for key, entry in known.items():
         if key != own and Path(entry["map"]).name == paths[0].name:
-            need, remedy = "a result of the same scene", "choose another name, or say --overwrite"
+            need, remedy = "a result of the same scene", "choose another name, or add --overwrite"
             raise OutputError(explain(f"{paths[0]} would be written over", f"the map of {key}", need, remedy))
     if folder.name == RunFolder(folder).predictions.name and is_marked(folder.parent):
         return  # the run's own folder

@@ -42,13 +42,13 @@ def resumes(run: RunFolder, job: Job, mode: str) -> bool:
             raise RunError(explain(f"run {run.path} cannot be resumed", listed(changed), need, remedy))
         return True
     if run.state.exists() and mode == "new":
-        remedy = "continue with --resume, start anew with --overwrite, or set another `run` in the job"
+        remedy = "continue with --resume, start again with --overwrite, or set another `run` in the job"
         raise RunError(explain(f"run {run.path} exists", "a training in it", "an empty folder", remedy))
     if run.is_trained and mode != "overwrite":
-        found = f"weights of a training ({run.best.name}), and no {run.state.name} to go on from"
+        found = f"weights of a training ({run.best.name}), and no {run.state.name} to continue from"
         remedy = (
             f"start another run from these weights (--set train.init={run.path.as_posix()} --set run="
-            f"{run.path.as_posix()}-2), or say --overwrite to begin anew and lose them"
+            f"{run.path.as_posix()}-2), or add --overwrite to begin anew and lose them"
         )
         raise RunError(explain(f"run {run.path} exists", found, "an empty folder", remedy))
     return False
@@ -64,7 +64,7 @@ def refuse_losing_job(run: RunFolder, job_path: Path) -> None:
     if is_same and job_path.read_text(encoding="utf-8") != dump_job(load_job(job_path)):
         found = f"run = {str(run.path)!r}, the folder of the job itself"
         need, remedy = "a folder of its own", "set another `run` (--set run=runs/NAME)"
-        raise OutputError(explain(f"the run would write over its job {job_path}", found, need, remedy))
+        raise OutputError(explain(f"the run would overwrite its job {job_path}", found, need, remedy))
 
 
 def changes_of(run: RunFolder, job: Job) -> Changes:
@@ -143,7 +143,7 @@ def say_finished(run: RunFolder, position: Mapping[str, Any], reporter: Reporter
     text = (
         f"{run.path} is finished after {format_count(steps, 'step')}, and nothing was trained. "
         f"To train further, start another run from its weights: --set train.init={name} --set run={name}-2. "
-        "To train longer from the beginning, set train.epochs (or train.max_minutes) and say --overwrite"
+        "To train longer from the beginning, set train.epochs (or train.max_minutes) and add --overwrite"
     )
     reporter.say("finished", text, steps=steps, best=best, run=str(run.path))
 
@@ -154,7 +154,9 @@ def plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: R
     why = _why_not(before, prepared, job)
     if why is None:
         return before
-    text = f"warning: the plan that this training began with {why}; another goes on, and may round otherwise"
+    text = (
+        f"warning: the plan that this training began with {why}; it continues by another, with other rounding"
+    )
     reporter.say("warning", text)
     return prepared.train_plan
 

@@ -76,7 +76,7 @@ def validate_with_less(
         assert less.tiles is not None
         sweep(prepared.device)
         what = f"{format_count(less.batch, 'tile')} at once, with a core of {less.tiles.core_px} px"
-        changed(less, f"memory ran out in validation ({found}): it begins anew, {what}")
+        changed(less, f"memory ran out in validation ({found}): it starts over, {what}")
         prepared = prepared.with_plan(less)
 
 
