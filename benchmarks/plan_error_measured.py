@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.measure.machine.memory import LiveBytes
 from outsize.measure.machine.profiled import lower_quartile
 from outsize.measure.tracing.step import likeliest
@@ -97,7 +98,7 @@ def make_ready(
     shape = (case.batch, case.side_px, case.side_px)
     labels = torch.randint(0, CLASSES, shape, generator=generator, dtype=torch.uint8, device=device)
     valid = torch.ones(shape, dtype=torch.bool, device=device)
-    batch = Batch(images, valid, labels, count_terms(LOSS, labels)).to(device)
+    batch = Batch(images, valid, ClassRasters(labels), count_terms(LOSS, ClassRasters(labels))).to(device)
     terms = make_loss_terms(LOSS, BandStatistics((0.0,) * BANDS, (1.0,) * BANDS))
     plan = Plan(
         purpose="train",
@@ -132,7 +133,7 @@ def make_ready(
         return run
 
     run = runs(graph=False)
-    ready = Ready(run, [*weights, batch.images, batch.valid, batch.labels], told=told)
+    ready = Ready(run, [*weights, batch.images, batch.valid, batch.targets.labels], told=told)
     ready.run_recorded = runs(graph=True) if device.type == "cuda" and plan.is_recordable else None
     for _ in range(NUM_WARM):
         run()

@@ -98,7 +98,7 @@ class Ours:
     def normalised(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the batch as a plain script has it: normalised float32, and labels as long."""
         images = normalise(self.batch.images, self.batch.valid, self._prepared.card.statistics)
-        return images.contiguous(), self.batch.labels.long()
+        return images.contiguous(), self.batch.targets.labels.long()
 
     def close(self) -> None:
         """End the workers."""

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
@@ -148,7 +149,7 @@ def _batch(side: int, device: torch.device) -> Batch:
     labels = torch.randint(0, CLASSES, (1, side, side), generator=generator, dtype=torch.uint8)
     images = torch.randn(1, BANDS, side, side, generator=generator)
     valid = torch.ones(1, side, side, dtype=torch.bool)
-    return Batch(images, valid, labels, count_terms(LOSS, labels)).to(device)
+    return Batch(images, valid, ClassRasters(labels), count_terms(LOSS, ClassRasters(labels))).to(device)
 
 
 def _begin(device: torch.device) -> int:

@@ -13,6 +13,7 @@ from torch.nn import functional
 from outsize.data.batch import Batch, collate, reduced
 from outsize.data.objects.object import Object
 from outsize.data.sample import IGNORE, Sample
+from outsize.data.targets import ClassRaster, ClassRasters, ObjectList
 from outsize.tasks.segment import count_terms
 from outsize.tiles.window import Window
 
@@ -23,11 +24,14 @@ def _samples() -> list[Sample]:
     labels[0] = IGNORE
     images = rng.integers(0, 60000, (3, 2, 5, 6)).astype(np.uint16)
     valid = rng.random((3, 5, 6)) < 0.8
-    return [Sample(*parts) for parts in zip(images, valid, labels, strict=True)]
+    return [
+        Sample(image, inside, ClassRaster(own))
+        for image, inside, own in zip(images, valid, labels, strict=True)
+    ]
 
 
 def _batch() -> Batch:
-    return collate(_samples(), lambda labels, _: count_terms("cross_entropy", labels))
+    return collate(_samples(), lambda targets, _: count_terms("cross_entropy", targets))
 
 
 def test_collate_stacks_in_order_and_counts_the_labels() -> None:
@@ -37,7 +41,7 @@ def test_collate_stacks_in_order_and_counts_the_labels() -> None:
     for number, sample in enumerate(samples):
         np.testing.assert_array_equal(batch.images[number], sample.image)
         np.testing.assert_array_equal(batch.valid[number], sample.valid)
-        np.testing.assert_array_equal(batch.labels[number], sample.labels)
+        np.testing.assert_array_equal(batch.targets.labels[number], sample.target.labels)
     assert batch.totals == {"cross_entropy": 60.0}
 
 
@@ -46,13 +50,13 @@ def test_a_part_keeps_the_totals_of_the_whole() -> None:
     part = batch.part(slice(1, 3))
     assert part.totals == batch.totals
     np.testing.assert_array_equal(part.images, batch.images[1:3])
-    np.testing.assert_array_equal(part.labels, batch.labels[1:3])
+    np.testing.assert_array_equal(part.targets.labels, batch.targets.labels[1:3])
     np.testing.assert_array_equal(part.valid, batch.valid[1:3])
 
 
 def test_a_copy_on_a_device_has_everything() -> None:
     there = _batch().to(torch.device("meta"))
-    assert {there.images.device.type, there.valid.device.type, there.labels.device.type} == {"meta"}
+    assert {there.images.device.type, there.valid.device.type, there.targets.labels.device.type} == {"meta"}
     assert there.totals == {"cross_entropy": 60.0}
 
 
@@ -60,18 +64,18 @@ def test_maps_are_made_once_and_go_wherever_samples_go() -> None:
     samples = _samples()
     seen = []
 
-    def make(images: torch.Tensor, valid: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"low": (images[:, 0].float() < 30000).to(torch.uint8) * valid, "labels": labels}
+    def make(images: torch.Tensor, valid: torch.Tensor, targets: ClassRasters) -> dict[str, torch.Tensor]:
+        return {"low": (images[:, 0].float() < 30000).to(torch.uint8) * valid, "labels": targets.labels}
 
-    def count(labels: torch.Tensor, maps: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    def count(targets: ClassRasters, maps: Mapping[str, torch.Tensor]) -> dict[str, float]:
         seen.append(maps)
-        return {"loss": float(labels.numel())}
+        return {"loss": float(targets.labels.numel())}
 
     batch = collate(samples, count, make)
     assert seen == [batch.maps]
     assert list(batch.maps) == ["low", "labels"]
     part = batch.part(slice(1, 2))
-    assert torch.equal(part.maps["labels"], batch.labels[1:2])
+    assert torch.equal(part.maps["labels"], batch.targets.labels[1:2])
     there = batch.to(torch.device("meta"))
     assert {each.device.type for each in there.maps.values()} == {"meta"}
     twice = batch.each(lambda tensor: tensor.repeat_interleave(2, dim=0))
@@ -93,9 +97,12 @@ def test_reduced_labels_are_the_nearest_to_the_middle_of_their_square(height: in
 
 def test_objects_and_keys_go_with_their_samples() -> None:
     disc = Object(0, Window(0, 0, 2, 2), np.ones((2, 2), np.bool_))
-    samples = [replace(each, objects=(disc,) * number) for number, each in enumerate(_samples())]
+    samples = [
+        replace(each, target=ObjectList(each.target, (disc,) * number))
+        for number, each in enumerate(_samples())
+    ]
     batch = collate(samples, lambda *_: {"loss": 1.0}, keys=range(7, 7 + len(samples)))
     part = batch.part(slice(1, 2)).to(torch.device("cpu"))
-    assert [len(own) for own in part.objects] == [1]
+    assert [len(own) for own in part.targets.objects] == [1]
     assert part.keys == (8,)
     assert part.totals == batch.totals

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.measure.machine.memory import rise_bytes
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
@@ -62,7 +63,7 @@ def _train(model: nn.Module, plan: Plan, *, bf16: bool) -> Tensor:
         images = _images(3 if number == 4 else 4, number)
         labels = torch.zeros(images[:, 0].shape, dtype=torch.uint8, device=_DEVICE)
         optimizer.zero_grad()
-        batch = Batch(images, labels.bool(), labels, {"square": float(labels.numel())})
+        batch = Batch(images, labels.bool(), ClassRasters(labels), {"square": float(labels.numel())})
         losses.append(step(batch, last=True)["square"])
         optimizer.step()
     return torch.stack(losses)

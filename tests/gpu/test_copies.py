@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.train.copies import Copies
 
 DEVICE = torch.device("cuda")
@@ -13,7 +14,7 @@ DEVICE = torch.device("cuda")
 def test_copies_are_timed_once_they_are_over_and_nobody_waits() -> None:
     images = torch.zeros(8, 3, 512, 1024, dtype=torch.uint8)
     flat = torch.zeros(8, 512, 1024, dtype=torch.uint8)
-    batch = Batch(images, flat > 0, flat, {}).pin_memory()
+    batch = Batch(images, flat > 0, ClassRasters(flat), {}).pin_memory()
     copies = Copies(DEVICE)
     copies.copy(batch)
     torch.cuda.synchronize()

@@ -11,6 +11,7 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.losses.loss import IGNORE
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan, Recompute
@@ -31,8 +32,10 @@ def _batches(sides: list[tuple[int, int]]) -> list[Batch]:
         images = torch.randn((2, 3, height, width), generator=generator)
         labels = torch.randint(5, (2, height, width), generator=generator, dtype=torch.uint8)
         labels[:, : 2 * number] = IGNORE
-        totals = TASKS["segment"].count_terms("cross_entropy", labels, None)
-        found.append(Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals).to(DEVICE))
+        totals = TASKS["segment"].count_terms("cross_entropy", ClassRasters(labels), None)
+        found.append(
+            Batch(images, torch.ones(labels.shape, dtype=torch.bool), ClassRasters(labels), totals).to(DEVICE)
+        )
     return found
 
 

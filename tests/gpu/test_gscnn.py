@@ -8,6 +8,7 @@ import torch
 from outsize.data.batch import Batch
 from outsize.data.pixels.edges import MapMaker
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Plan
 from outsize.strategies.compose import compose
@@ -27,14 +28,20 @@ def _batch(loss: str, side_px: int = 96) -> Batch:
     )
     labels = (smooth[:, 0] > 0).to(torch.uint8) + (smooth[:, 1] > 0.5).to(torch.uint8)
     valid = torch.rand(labels.shape, generator=generator) > 0.01
-    maps = MapMaker(("canny", "edges"), (1.0,) * 3)(images, valid, labels)
-    return Batch(images, valid, labels, count_terms(loss, labels, maps=maps, strides=(1, 8)), maps)
+    maps = MapMaker(("canny", "edges"), (1.0,) * 3)(images, valid, ClassRasters(labels))
+    return Batch(
+        images,
+        valid,
+        ClassRasters(labels),
+        count_terms(loss, ClassRasters(labels), maps=maps, strides=(1, 8)),
+        maps,
+    )
 
 
 def test_maps_are_those_of_the_cpu_to_the_bit() -> None:
     here = _batch("gscnn", 512)
     there = here.to(DEVICE)
-    found = MapMaker(("canny", "edges"), (1.0,) * 3)(there.images, there.valid, there.labels)
+    found = MapMaker(("canny", "edges"), (1.0,) * 3)(there.images, there.valid, there.targets)
     for name, each in found.items():
         assert torch.equal(each.cpu(), here.maps[name]), name
         assert each.any()

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.memory.cost import StepCost
@@ -48,7 +49,7 @@ def _net() -> nn.Module:
 
 def _terms(model: nn.Module, batch: Batch) -> Terms:
     # torch's own loss of pictures adds up in any order
-    wanted = F.one_hot(batch.labels.long(), 3).movedim(-1, 1)
+    wanted = F.one_hot(batch.targets.labels.long(), 3).movedim(-1, 1)
     return {"loss": -(F.log_softmax(model(batch.images).float(), 1) * wanted).sum()}
 
 
@@ -57,7 +58,7 @@ def _batch() -> Batch:
     labels = torch.randint(0, 3, (4, 128, 128), generator=generator, dtype=torch.uint8)
     images = torch.randn(SHAPE, generator=generator).contiguous(memory_format=torch.channels_last)
     valid = torch.ones(labels.shape, dtype=torch.bool)
-    return Batch(images, valid, labels, {"loss": float(labels.numel())}).to(DEVICE)
+    return Batch(images, valid, ClassRasters(labels), {"loss": float(labels.numel())}).to(DEVICE)
 
 
 def _on_shapes(model: nn.Module, images: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.trying.apart import Outcome, apart
 from outsize.models import build_model
@@ -58,11 +59,13 @@ def _batch() -> Batch:
     labels = torch.randint(0, 3, (2, 64, 64), generator=generator, dtype=torch.uint8)
     valid = torch.ones(labels.shape, dtype=torch.bool)
     totals = {"loss": float(labels.numel())}
-    return Batch(torch.randn(SHAPE, generator=generator), valid, labels, totals).to(DEVICE)
+    return Batch(torch.randn(SHAPE, generator=generator), valid, ClassRasters(labels), totals).to(DEVICE)
 
 
 def _terms(model: nn.Module, batch: Batch) -> Terms:
-    return {"loss": F.cross_entropy(model(batch.images).float(), batch.labels.long(), reduction="sum")}
+    return {
+        "loss": F.cross_entropy(model(batch.images).float(), batch.targets.labels.long(), reduction="sum")
+    }
 
 
 def _on_shapes(model: nn.Module, images: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan
 from outsize.strategies.compose import Step, compose
@@ -35,8 +36,8 @@ def _batch(seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     images = torch.randn((4, 3, 512, 640), generator=generator)
     labels = torch.randint(5, (4, 512, 640), generator=generator, dtype=torch.uint8)
-    totals = TASKS["segment"].count_terms("cross_entropy", labels, None)
-    return Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals).to(DEVICE)
+    totals = TASKS["segment"].count_terms("cross_entropy", ClassRasters(labels), None)
+    return Batch(images, torch.ones(labels.shape, dtype=torch.bool), ClassRasters(labels), totals).to(DEVICE)
 
 
 def _step(model: nn.Module, plan: Plan, recordings: Recordings | None = None) -> Step:

@@ -11,6 +11,7 @@ import torch
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.synthetic.scenes import draw_scene
+from outsize.data.targets import ClassRasters
 from outsize.infer.api import predict
 from outsize.infer.compare import tiled_difference
 from outsize.measure.tracing.step import trace_step
@@ -93,7 +94,10 @@ def test_predicted_training_peak_holds() -> None:
     labels = torch.randint(0, 6, (batch, tile_px, tile_px), dtype=torch.uint8)
     images = torch.randint(1, 4000, (batch, 4, tile_px, tile_px), dtype=torch.uint16)
     samples = Batch(
-        images, torch.ones(labels.shape, dtype=torch.bool), labels, count_terms("cross_entropy", labels)
+        images,
+        torch.ones(labels.shape, dtype=torch.bool),
+        ClassRasters(labels),
+        count_terms("cross_entropy", ClassRasters(labels)),
     )
     optimizer = torch.optim.AdamW(model.parameters())
     others_bytes = torch.cuda.memory_allocated() - sum(each.nbytes for each in model.state_dict().values())

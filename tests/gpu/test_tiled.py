@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.measure.trying.apart import Outcome, apart, outcome_of
 from outsize.models import build_model
@@ -40,7 +41,7 @@ def _batch(side_px: int) -> Batch:
     labels = torch.randint(CLASSES, (1, side_px, side_px), generator=generator, dtype=torch.uint8)
     images = torch.randn(1, BANDS, side_px, side_px, generator=generator)
     valid = torch.rand(labels.shape, generator=generator) > 0.1
-    return Batch(images, valid, labels, count_terms(LOSS, labels)).to(DEVICE)
+    return Batch(images, valid, ClassRasters(labels), count_terms(LOSS, ClassRasters(labels))).to(DEVICE)
 
 
 def _run(tiling: Tiling | None, side_px: int) -> tuple[Outcome, int]:

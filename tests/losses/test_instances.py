@@ -12,7 +12,7 @@ from outsize.losses.instances import (
     ANCHORS,
     TERMS,
     Drawn,
-    Targets,
+    ObjectTensors,
     draw_anchors,
     draw_boxes,
     mask_targets,
@@ -39,17 +39,17 @@ def _anchors() -> torch.Tensor:
     return torch.cat((corners, corners + 16), 1)
 
 
-def _targets(*objects: Object) -> Targets:
+def _targets(*objects: Object) -> ObjectTensors:
     return to_targets((objects,), (3,), _CPU)
 
 
-def _draw_boxes(proposals: torch.Tensor, targets: Targets, num: int) -> tuple[torch.Tensor, Drawn]:
+def _draw_boxes(proposals: torch.Tensor, targets: ObjectTensors, num: int) -> tuple[torch.Tensor, Drawn]:
     """Draw from the one picture there is."""
     boxes, drawn = draw_boxes(proposals[None], targets, num)
     return boxes[0], _only(drawn)
 
 
-def _draw_anchors(anchors: torch.Tensor, targets: Targets) -> Drawn:
+def _draw_anchors(anchors: torch.Tensor, targets: ObjectTensors) -> Drawn:
     return _only(draw_anchors(anchors, targets))
 
 

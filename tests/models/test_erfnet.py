@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError
 from outsize.measure.facts import halo_of
 from outsize.measure.tracing.step import trace_step
@@ -101,9 +102,9 @@ def _gradients(output: str, recompute: Recompute | None) -> dict[str, Tensor]:
     model.output = output
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 4, (2, 32, 32), generator=generator).to(torch.uint8)
-    totals = count_terms("cross_entropy", labels, strides=(1, 8))
+    totals = count_terms("cross_entropy", ClassRasters(labels), strides=(1, 8))
     images = torch.randn(2, 3, 32, 32, generator=generator)
-    batch = Batch(images, torch.ones_like(labels, dtype=torch.bool), labels, totals)
+    batch = Batch(images, torch.ones_like(labels, dtype=torch.bool), ClassRasters(labels), totals)
     plan = Plan("train", 2, 1, 1, exact=True, why=(), recompute=recompute)
     terms = make_loss_terms("cross_entropy", BandStatistics((0.0,) * 3, (1.0,) * 3))
     torch.manual_seed(3)

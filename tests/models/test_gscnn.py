@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.pixels.edges import MapMaker
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError, TraceError
 from outsize.measure.facts import halo_of
 from outsize.measure.tracing.step import trace_step
@@ -143,8 +144,10 @@ def _gradients(recompute: Recompute | None) -> dict[str, Tensor]:
     labels = torch.zeros(2, 32, 32, dtype=torch.uint8)
     labels[:, 8:20, 5:25] = 2
     valid = torch.ones_like(labels, dtype=torch.bool)
-    maps = MapMaker(("canny", "edges"), (1.0, 1.0, 1.0))(images, valid, labels)
-    batch = Batch(images, valid, labels, count_terms("gscnn", labels, maps=maps), maps)
+    maps = MapMaker(("canny", "edges"), (1.0, 1.0, 1.0))(images, valid, ClassRasters(labels))
+    batch = Batch(
+        images, valid, ClassRasters(labels), count_terms("gscnn", ClassRasters(labels), maps=maps), maps
+    )
     plan = Plan("train", 2, 1, 1, exact=True, why=(), recompute=recompute)
     terms = make_loss_terms("gscnn", BandStatistics((128.0,) * 3, (60.0,) * 3))
     torch.manual_seed(3)

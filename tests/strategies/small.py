@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.plan.step import StepOp
 from outsize.strategies.steps.step import Terms
 
@@ -18,11 +19,16 @@ def op_s(op: StepOp) -> float:
 
 
 def terms(model: nn.Module, batch: Batch) -> Terms:
-    return {"loss": F.cross_entropy(model(batch.images), batch.labels.long(), reduction="sum")}
+    return {"loss": F.cross_entropy(model(batch.images), batch.targets.labels.long(), reduction="sum")}
 
 
 def make_batch() -> Batch:
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 3, (2, 32, 32), generator=generator, dtype=torch.uint8)
     images = torch.randn(SHAPE, generator=generator)
-    return Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, {"loss": float(labels.numel())})
+    return Batch(
+        images,
+        torch.ones(labels.shape, dtype=torch.bool),
+        ClassRasters(labels),
+        {"loss": float(labels.numel())},
+    )

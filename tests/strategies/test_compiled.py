@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.models import build_model
 from outsize.plan.plan import Compile, Plan, Recompute
@@ -55,7 +56,7 @@ def _batch(num_samples: int, seed: int, dtype: torch.dtype, side_px: int = 16) -
     return Batch(
         images=images.contiguous(memory_format=torch.channels_last),
         valid=torch.ones(num_samples, side_px, side_px, dtype=torch.bool),
-        labels=torch.zeros(num_samples, side_px, side_px, dtype=torch.uint8),
+        targets=ClassRasters(torch.zeros(num_samples, side_px, side_px, dtype=torch.uint8)),
         totals={"square": float(num_samples * side_px**2)},
     )
 

@@ -17,6 +17,7 @@ import torch.multiprocessing as mp
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.targets import ClassRasters
 from outsize.losses import Weights
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
@@ -68,8 +69,8 @@ def _batch(loss: str, weights: Weights, side_px: int = 16) -> Batch:
     return Batch(
         images=torch.randn(4, 2, side_px, side_px, generator=generator),
         valid=torch.ones(4, side_px, side_px, dtype=torch.bool),
-        labels=labels,
-        totals=count_terms(loss, labels, weights),
+        targets=ClassRasters(labels),
+        totals=count_terms(loss, ClassRasters(labels), weights),
     )
 
 
@@ -273,7 +274,7 @@ def test_the_loss_is_the_mean_over_labelled_pixels() -> None:
     batch = _batch("cross_entropy", None)
     share = step(batch, last=True)["cross_entropy"]
     logits = model(batch.images.double())
-    mean = torch.nn.functional.cross_entropy(logits, batch.labels.long(), ignore_index=IGNORE)
+    mean = torch.nn.functional.cross_entropy(logits, batch.targets.labels.long(), ignore_index=IGNORE)
     torch.testing.assert_close(share, mean)
 
 

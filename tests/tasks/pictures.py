@@ -8,6 +8,7 @@ import torch
 from outsize.data.batch import Batch
 from outsize.data.objects.object import Object, make_object
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters, ObjectLists
 from outsize.models.maskrcnn import MaskRCNN
 from outsize.tasks.instances import count_terms
 from outsize.tiles.window import Window
@@ -45,6 +46,7 @@ def draw(num: int, side_px: int = 64, keys: tuple[int, ...] = ()) -> Batch:
         objects.append(tuple(found))
     labels = torch.zeros(num, side_px, side_px, dtype=torch.uint8)
     valid = torch.ones_like(labels, dtype=torch.bool)
-    totals = count_terms("", labels)
+    targets = ObjectLists(ClassRasters(labels), tuple(objects))
+    totals = count_terms("", targets)
     pixels = torch.from_numpy(images.astype(np.float32))
-    return Batch(pixels, valid, labels, totals, {}, tuple(objects), keys or tuple(range(num)))
+    return Batch(pixels, valid, targets, totals, {}, keys or tuple(range(num)))

@@ -99,8 +99,8 @@ def test_a_step_in_half_the_memory_is_the_plain_one(way: str) -> None:
 def test_memory_is_foretold_from_shapes_whatever_the_objects(num_objects: int) -> None:
     model = small_model("batch").train()
     batch = draw(2)
-    objects = tuple((own * 40)[:num_objects] for own in batch.objects)
-    batch = replace(batch, objects=objects)
+    objects = tuple((own * 40)[:num_objects] for own in batch.targets.objects)
+    batch = replace(batch, targets=replace(batch.targets, objects=objects))
     foretold = StepCost(
         trace_step(model, (2, 3, 64, 64), loss=instances.loss_on_shapes("", num_objects), device="cpu")
     )
@@ -136,8 +136,8 @@ def test_prediction_on_shapes_is_the_most_that_it_takes() -> None:
 def test_objects_are_made_up_only_where_nobody_gave_any() -> None:
     model, batch = small_model("frozen"), draw(3)
     assert instances.complete(batch, model, "", STATISTICS) is batch
-    made = instances.complete(replace(batch, objects=()), model, "", STATISTICS)
-    assert [len(own) > 0 for own in made.objects] == [True] * 3
+    made = instances.complete(replace(batch, targets=batch.targets.rasters), model, "", STATISTICS)
+    assert [len(own) > 0 for own in made.targets.objects] == [True] * 3
 
 
 def test_tiles_overlap_by_the_largest_object_and_are_not_exact() -> None:
@@ -169,5 +169,5 @@ def test_a_few_pictures_are_learnt_by_heart() -> None:
     with torch.no_grad():
         answers = model.eval()(normalise(batch.images, batch.valid, STATISTICS))
     found = decode_objects(answers, (64, 64), min_score=0.05)
-    pictures = [Pictured(truth, own) for truth, own in zip(batch.objects, found, strict=True)]
+    pictures = [Pictured(truth, own) for truth, own in zip(batch.targets.objects, found, strict=True)]
     assert average_precision(pictures, 2).ap50 > 0.8

@@ -8,6 +8,7 @@ import torch
 from outsize.data.batch import Batch
 from outsize.data.pixels.edges import MapMaker
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Plan
 from outsize.strategies.compose import compose
@@ -42,8 +43,10 @@ def test_the_loss_falls_tenfold(name: str, loss: str, num_steps: int, options: d
     model = build_model(name, num_classes=3, in_channels=3, **options).train()
     images, labels = _pictures()
     valid = torch.ones_like(labels, dtype=torch.bool)
-    maps = MapMaker(wanted_maps(model, loss), (1.0,) * 3)(images, valid, labels)
-    batch = Batch(images, valid, labels, count_terms(loss, labels, maps=maps), maps)
+    maps = MapMaker(wanted_maps(model, loss), (1.0,) * 3)(images, valid, ClassRasters(labels))
+    batch = Batch(
+        images, valid, ClassRasters(labels), count_terms(loss, ClassRasters(labels), maps=maps), maps
+    )
     terms = make_loss_terms(loss, BandStatistics((100.0,) * 3, (50.0,) * 3))
     step = compose(model, terms, Plan("train", 4, 1, 1, exact=True, why=()), bf16=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

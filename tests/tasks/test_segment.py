@@ -10,6 +10,7 @@ from outsize.data.batch import Batch, reduced
 from outsize.data.pixels.edges import MapMaker
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError
 from outsize.models import build_model
 from outsize.tasks import TASKS
@@ -102,9 +103,9 @@ def test_certainty_is_not_taken_for_nodata() -> None:
 
 def test_totals_never_divide_by_nothing() -> None:
     labels = torch.full((2, 3, 3), IGNORE, dtype=torch.uint8)
-    assert count_terms("cross_entropy", labels) == {"cross_entropy": 1.0}
+    assert count_terms("cross_entropy", ClassRasters(labels)) == {"cross_entropy": 1.0}
     labels[0, 0, :2] = 1
-    assert count_terms("cross_entropy", labels) == {"cross_entropy": 2.0}
+    assert count_terms("cross_entropy", ClassRasters(labels)) == {"cross_entropy": 2.0}
 
 
 def test_the_model_is_fed_normalised_pixels() -> None:
@@ -118,7 +119,9 @@ def test_the_model_is_fed_normalised_pixels() -> None:
     images = torch.full((1, 2, 3, 3), 14, dtype=torch.uint8)
     valid = torch.ones(1, 3, 3, dtype=torch.bool)
     valid[0, 0, 0] = False
-    batch = Batch(images, valid, torch.zeros(1, 3, 3, dtype=torch.uint8), {"cross_entropy": 9.0})
+    batch = Batch(
+        images, valid, ClassRasters(torch.zeros(1, 3, 3, dtype=torch.uint8)), {"cross_entropy": 9.0}
+    )
     terms = make_loss_terms("cross_entropy", BandStatistics((10.0, 4.0), (2.0, 5.0)))(Spy(), batch)
     assert set(terms) == {"cross_entropy"}
     assert seen[0][0, :, 1, 1].tolist() == [2.0, 2.0]
@@ -134,8 +137,10 @@ def _edged(model: torch.nn.Module, loss: str, *, made: bool) -> dict[str, float]
     images[..., 8:] = 200
     labels = (images[:, 0] > 100).to(torch.uint8)
     valid = torch.ones_like(labels, dtype=torch.bool)
-    maps = MapMaker(wanted_maps(model, loss), (1.0,) * 3)(images, valid, labels) if made else {}
-    batch = Batch(images, valid, labels, count_terms(loss, labels, maps=maps), maps)
+    maps = MapMaker(wanted_maps(model, loss), (1.0,) * 3)(images, valid, ClassRasters(labels)) if made else {}
+    batch = Batch(
+        images, valid, ClassRasters(labels), count_terms(loss, ClassRasters(labels), maps=maps), maps
+    )
     torch.manual_seed(0)
     terms = make_loss_terms(loss, BandStatistics((100.0,) * 3, (50.0,) * 3))(model, batch)
     return {name: float(value.detach()) / batch.totals[name] for name, value in terms.items()}
@@ -166,14 +171,14 @@ def test_labels_are_reduced_to_the_output_that_answers_and_totals_are_there_for_
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 3, (2, 20, 33), generator=generator).to(torch.uint8)
     labels[0, :10] = IGNORE
-    totals = count_terms("cross_entropy", labels, strides=(1, 8))
+    totals = count_terms("cross_entropy", ClassRasters(labels), strides=(1, 8))
     fewer = reduced(labels, 8)
     assert totals == {
         "cross_entropy": float((labels != IGNORE).sum()),
         "cross_entropy/8": float((fewer != IGNORE).sum()),
     }
     images = torch.randn(2, 1, 20, 33, generator=generator)
-    batch = Batch(images, torch.ones_like(labels, dtype=torch.bool), labels, totals)
+    batch = Batch(images, torch.ones_like(labels, dtype=torch.bool), ClassRasters(labels), totals)
     terms = make_loss_terms("cross_entropy", BandStatistics((0.0,), (1.0,)))
     torch.manual_seed(1)
     found = {name: value.detach() for name, value in terms(model, batch).items()}
@@ -192,10 +197,13 @@ def test_phases_that_reduce_labels_otherwise_may_weigh_them_otherwise() -> None:
     labels = torch.randint(2, (2, 16, 16), generator=generator, dtype=torch.uint8)
     statistics = BandStatistics((0.0,) * 4, (1.0,) * 4)
     each = {8: (1.0, 5.0), 1: (1.0, 3.0)}
-    totals = count_terms("cross_entropy", labels, each, strides=(1, 8))
-    batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, totals)
+    totals = count_terms("cross_entropy", ClassRasters(labels), each, strides=(1, 8))
+    batch = Batch(images, torch.ones(labels.shape, dtype=torch.bool), ClassRasters(labels), totals)
     for output, stride, name in (("encoder", 8, "cross_entropy/8"), ("whole", 1, "cross_entropy")):
-        assert totals[name] == count_terms("cross_entropy", labels, each[stride], strides=(stride,))[name]
+        assert (
+            totals[name]
+            == count_terms("cross_entropy", ClassRasters(labels), each[stride], strides=(stride,))[name]
+        )
         model.output = output
         sums = []
         for weights in (each, each[stride]):

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import Sample
 from outsize.data.sampling.draw import Seen
 from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
+from outsize.data.targets import ClassRaster, Targets
 from outsize.losses import Weights
 from outsize.raster.reading.read import describe
 from outsize.train.feed import BatchMaker, Feed
@@ -32,14 +32,14 @@ class _Windows:
     def sample(self, epoch: int, index: int) -> Sample:
         image = np.full((1, 2, 2), 100 * epoch + index, np.float32)
         labels = np.array([[0, 1], [1, 255]], np.uint8)
-        return Sample(image, np.ones((2, 2), bool), labels)
+        return Sample(image, np.ones((2, 2), bool), ClassRaster(labels))
 
     def share_memory(self, num_processes: int, limit_bytes: int) -> None:
         pass
 
 
-def _count(_: str, labels: Tensor, __: Weights) -> dict[str, float]:
-    return {"loss": float((labels != 255).sum())}
+def _count(_: str, targets: Targets, __: Weights) -> dict[str, float]:
+    return {"loss": float(sum((each != 255).sum() for each in targets.tensors()))}
 
 
 def _feed(seen: Seen, windows: object = None, *, in_processes: bool = False, decoded_bytes: int = 0) -> Feed:
@@ -178,7 +178,7 @@ def test_processes_draw_the_samples_that_threads_draw(write_raster: Callable[...
     windows.close()
     for one, other in zip(chain(*wanted), chain(*found), strict=True):
         assert torch.equal(one.images, other.images)
-        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.targets.labels, other.targets.labels)
         assert torch.equal(one.valid, other.valid)
         assert one.totals == other.totals
 
@@ -212,7 +212,7 @@ def test_pictures_that_processes_share_give_the_samples_of_threads(tmp_path: Pat
     assert wanted[0].images.dtype == torch.uint8
     for one, other in zip(wanted, found, strict=True):
         assert torch.equal(one.images, other.images)
-        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.targets.labels, other.targets.labels)
         assert torch.equal(one.valid, other.valid)
 
 

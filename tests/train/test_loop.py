@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.errors import DivergedError
 from outsize.train import waits
 from outsize.train.loop import Hooks, Position, Recipe, fit
@@ -50,7 +51,7 @@ class Bench:
         for step in range(first_step, STEPS):
             generator = torch.Generator().manual_seed(epoch * 100 + step)
             empty = torch.zeros(1)
-            yield Batch(torch.randn(8, 3, generator=generator), empty, empty, {"loss": 1.0})
+            yield Batch(torch.randn(8, 3, generator=generator), empty, ClassRasters(empty), {"loss": 1.0})
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         assert not model.training

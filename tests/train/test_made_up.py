@@ -45,7 +45,7 @@ def test_the_model_that_is_given_stays_as_it_is() -> None:
 def test_a_batch_is_of_the_shape_that_is_asked_for() -> None:
     batch = make_up_batch(_unet(), _SEGMENT, "cross_entropy", (2, 2, 32, 48), 3)
     assert batch.images.shape == (2, 2, 32, 48)
-    assert batch.labels.unique().tolist() == [0, 1, 2]
+    assert batch.targets.labels.unique().tolist() == [0, 1, 2]
     assert batch.valid.all()
     assert batch.totals == {"cross_entropy": 2 * 32 * 48}
 
@@ -57,9 +57,9 @@ def test_pixels_are_spread_as_asked_and_a_share_is_missing() -> None:
         _unet(), _SEGMENT, "cross_entropy", shape, 3, statistics=statistics, missing=0.1, seed=1
     )
     assert torch.allclose(batch.images.mean((0, 2, 3)), torch.tensor([10.0, 1000.0]), rtol=0.01)
-    assert 0.05 < (batch.labels == IGNORE).float().mean() < 0.15
+    assert 0.05 < (batch.targets.labels == IGNORE).float().mean() < 0.15
     assert 0.05 < (~batch.valid).float().mean() < 0.15
-    assert batch.totals["cross_entropy"] == (batch.labels != IGNORE).sum()
+    assert batch.totals["cross_entropy"] == (batch.targets.labels != IGNORE).sum()
 
 
 def test_maps_are_made_before_any_step_runs() -> None:

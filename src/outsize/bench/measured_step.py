@@ -51,7 +51,7 @@ def resident_bytes(measured: MadeUpStep) -> int:
 def batch_bytes(measured: MadeUpStep) -> int:
     """Return what the batch takes, which is there in every step."""
     batch = measured.batch
-    return _size_bytes((batch.images, batch.valid, batch.labels, *batch.maps.values()), measured.device)
+    return _size_bytes(batch.tensors(), measured.device)
 
 
 def _size_bytes(tensors: Iterable[Tensor], device: torch.device) -> int:

@@ -68,7 +68,7 @@ def _saved_bytes(made_up: MadeUpStep) -> int:
     """Return what one plain step keeps for backward, weights and inputs apart."""
     step = _plain(made_up, ())
     batch = made_up.batch
-    given = (batch.images, batch.valid, batch.labels, *batch.maps.values())
+    given = tuple(batch.tensors())
     facts = record(lambda: step(batch, last=True), made_up.model, given=given)
     made_up.forget()
     kept = {each.storage for each in facts.saved}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from outsize.data.objects.object import Object
 from outsize.data.sample import Sample
+from outsize.data.targets import Targets
+from outsize.tiles.window import Window
 
-MakeMaps = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]  # images, valid, labels -> maps by name
+MakeMaps = Callable[[Tensor, Tensor, Targets], dict[str, Tensor]]  # images, valid, targets -> maps by name
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,9 @@ class Batch:
 
     images: Tensor  # sample, band, row, column; raw values
     valid: Tensor  # sample, row, column
-    labels: Tensor  # sample, row, column; uint8
+    targets: Targets
     totals: Mapping[str, float | Tensor]  # tensors where a step is recorded
     maps: Mapping[str, Tensor] = field(default_factory=dict)  # made of these: sample, row, column; bytes
-    objects: tuple[tuple[Object, ...], ...] = ()  # of each sample; (): the task knows none
     keys: tuple[int, ...] = ()  # of each sample: what is drawn for it depends on this alone; (): 0 for all
 
     def to(self, device: torch.device) -> Batch:
@@ -42,34 +44,53 @@ class Batch:
 
     def part(self, samples: slice) -> Batch:
         """Return some of the samples under the totals of the whole."""
-        some = self.each(lambda tensor: tensor[samples])
-        return replace(some, objects=self.objects[samples], keys=self.keys[samples])
+        return replace(
+            self._changed(lambda tensor: tensor[samples], self.targets.part(samples)), keys=self.keys[samples]
+        )
+
+    def crop(self, read: Window, core: Window) -> Batch:
+        """Cut a window out of every sample, of which only the core is learnt from, under the totals of the whole.
+
+        Where it passes the end of the picture it is filled up with 0, which is not valid: the network sees 0.
+        """
+        return self._changed(partial(_window, window=read), self.targets.crop(read, core))
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Yield every tensor."""
+        yield from (self.images, self.valid, *self.targets.tensors(), *self.maps.values())
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """Change every tensor in the same way."""
+        return self._changed(change, self.targets.each(change))
+
+    def _changed(self, change: Callable[[Tensor], Tensor], targets: Targets) -> Batch:
         return replace(
             self,
             images=change(self.images),
             valid=change(self.valid),
-            labels=change(self.labels),
+            targets=targets,
             maps={name: change(each) for name, each in self.maps.items()},
         )
 
 
 def collate(
     samples: Sequence[Sample],
-    count_terms: Callable[[Tensor, Mapping[str, Tensor]], Mapping[str, float]],
+    count_terms: Callable[[Targets, Mapping[str, Tensor]], Mapping[str, float]],
     make_maps: MakeMaps | None = None,
     keys: Sequence[int] = (),
 ) -> Batch:
-    """Stack samples; `count_terms` turns labels and maps into the totals of the step."""
-    images, valid, labels = (
-        torch.from_numpy(np.stack(arrays))
-        for arrays in zip(*((each.image, each.valid, each.labels) for each in samples), strict=True)
-    )
-    maps = {} if make_maps is None else make_maps(images, valid, labels)
-    objects = tuple(each.objects for each in samples)
-    return Batch(images, valid, labels, count_terms(labels, maps), maps, objects, tuple(keys))
+    """Stack samples; `count_terms` turns targets and maps into the totals of the step."""
+    images = torch.from_numpy(np.stack([each.image for each in samples]))
+    valid = torch.from_numpy(np.stack([each.valid for each in samples]))
+    targets = samples[0].target.stack([each.target for each in samples])
+    maps = {} if make_maps is None else make_maps(images, valid, targets)
+    return Batch(images, valid, targets, count_terms(targets, maps), maps, tuple(keys))
+
+
+def _window(pixels: Tensor, window: Window) -> Tensor:
+    inside = pixels[..., *window.slices]
+    missing = (0, window.width - inside.shape[-1], 0, window.height - inside.shape[-2])
+    return functional.pad(inside, missing) if any(missing) else inside
 
 
 def reduced(labels: Tensor, stride: int) -> Tensor:

@@ -1,23 +1,23 @@
-"""One sample of a training: a window of a scene and its labels."""
+"""One sample of a training: a window of a scene, or a picture, and what is learnt of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.objects.object import Object
+if TYPE_CHECKING:
+    from outsize.data.targets import Target
 
-IGNORE = 255  # class index of pixels that are neither learnt nor scored
+IGNORE = 255  # class index of what is neither learnt nor scored
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One window: raw pixels, which of them are valid, and a class index for each (IGNORE where unknown)."""
+    """Raw pixels, which of them are valid, and what is learnt of them."""
 
     image: NDArray[Any]  # bands, height, width; dtype of the file
     valid: NDArray[np.bool_]  # height, width
-    labels: NDArray[np.uint8]  # height, width
-    objects: tuple[Object, ...] = ()  # where the labels are objects; `labels` is then IGNORE around them
+    target: Target

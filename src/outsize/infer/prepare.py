@@ -29,6 +29,6 @@ def make_prepare(
         # cat of views, not indexing with a list, which would copy the list to the device and wait
         ordered = images if order is None else torch.cat([images[:, band, None] for band in order], dim=1)
         inputs = normalise(ordered, valid, statistics)
-        return with_maps(inputs, make_maps(ordered, valid, valid)) if maps else inputs
+        return with_maps(inputs, make_maps(ordered, valid)) if maps else inputs
 
     return prepare

@@ -27,7 +27,7 @@ _SAMPLES = 2  # a side, of the object's mask in each cell of the mask that is le
 
 
 @dataclass(frozen=True)
-class Targets:
+class ObjectTensors:
     """The objects of all pictures of a batch, on the device, and one without area that is none of them."""
 
     boxes: Tensor  # object, 4; whole pixels
@@ -50,7 +50,7 @@ class Drawn:
     objects: Tensor  # picture, draw; the object that a box is on, or nearest to
 
 
-def draw_anchors(anchors: Tensor, targets: Targets) -> Drawn:
+def draw_anchors(anchors: Tensor, targets: ObjectTensors) -> Drawn:
     """Draw 256 anchors of each picture."""
     matches = [
         _match(anchors, targets, number, low=0.3, high=0.7, each_has_one=True)
@@ -60,7 +60,7 @@ def draw_anchors(anchors: Tensor, targets: Targets) -> Drawn:
     return _draw(labels, objects, ANCHORS, ANCHORS // 2, targets.keys)
 
 
-def draw_boxes(proposals: Tensor, targets: Targets, num: int) -> tuple[Tensor, Drawn]:
+def draw_boxes(proposals: Tensor, targets: ObjectTensors, num: int) -> tuple[Tensor, Drawn]:
     """Draw boxes of each picture from proposals and the objects themselves; at most a quarter are on objects."""
     own = targets.boxes[targets.table].to(proposals.dtype)
     candidates = torch.cat((proposals, own), dim=1)
@@ -74,7 +74,7 @@ def draw_boxes(proposals: Tensor, targets: Targets, num: int) -> tuple[Tensor, D
     return torch.where(drawn.is_used[..., None], boxes, 0.0), drawn
 
 
-def sums(answers: Answers, targets: Targets, anchors: Drawn, boxes: Drawn) -> dict[str, Tensor]:
+def sums(answers: Answers, targets: ObjectTensors, anchors: Drawn, boxes: Drawn) -> dict[str, Tensor]:
     """Return each loss, added up over pictures."""
     shares = (
         *_anchor_shares(answers, targets, anchors),
@@ -84,7 +84,7 @@ def sums(answers: Answers, targets: Targets, anchors: Drawn, boxes: Drawn) -> di
     return dict(zip(TERMS, shares, strict=True))
 
 
-def mask_targets(boxes: Tensor, objects: Tensor, targets: Targets) -> Tensor:
+def mask_targets(boxes: Tensor, objects: Tensor, targets: ObjectTensors) -> Tensor:
     """Return the part of each box's object that lies in the box, as (box, 28, 28) of 0 and 1."""
     num_points = MASK_PX * _SAMPLES
     steps = (torch.arange(num_points, device=boxes.device, dtype=boxes.dtype) + 0.5) / num_points
@@ -101,7 +101,7 @@ def mask_targets(boxes: Tensor, objects: Tensor, targets: Targets) -> Tensor:
     return (shares >= 0.5).to(boxes.dtype)
 
 
-def _anchor_shares(answers: Answers, targets: Targets, drawn: Drawn) -> tuple[Tensor, Tensor]:
+def _anchor_shares(answers: Answers, targets: ObjectTensors, drawn: Drawn) -> tuple[Tensor, Tensor]:
     logits = precise(answers.objectness.take_along_dim(drawn.index, 1))
     is_object = drawn.labels > 0
     found = F.binary_cross_entropy_with_logits(logits, is_object.to(logits.dtype), reduction="none")
@@ -114,7 +114,7 @@ def _anchor_shares(answers: Answers, targets: Targets, drawn: Drawn) -> tuple[Te
     )
 
 
-def _box_shares(answers: Answers, targets: Targets, drawn: Drawn) -> tuple[Tensor, Tensor]:
+def _box_shares(answers: Answers, targets: ObjectTensors, drawn: Drawn) -> tuple[Tensor, Tensor]:
     logits = precise(answers.classes)
     num_boxes = logits.shape[1]
     found = F.cross_entropy(logits.transpose(1, 2), drawn.labels, reduction="none")
@@ -127,7 +127,7 @@ def _box_shares(answers: Answers, targets: Targets, drawn: Drawn) -> tuple[Tenso
     )
 
 
-def _mask_share(answers: Answers, targets: Targets, drawn: Drawn) -> Tensor:
+def _mask_share(answers: Answers, targets: ObjectTensors, drawn: Drawn) -> Tensor:
     num_masks = answers.masks.shape[1]  # of the first boxes
     labels = drawn.labels[:, :num_masks]
     own = precise(answers.masks.take_along_dim(labels[..., None, None, None], 2)[:, :, 0]).flatten(0, 1)
@@ -139,7 +139,7 @@ def _mask_share(answers: Answers, targets: Targets, drawn: Drawn) -> Tensor:
 
 
 def _moved(
-    offsets: Tensor, references: Tensor, targets: Targets, drawn: Drawn, weights: Sequence[float]
+    offsets: Tensor, references: Tensor, targets: ObjectTensors, drawn: Drawn, weights: Sequence[float]
 ) -> Tensor:
     """Return how far offsets are from those to the objects, for each box."""
     wanted = encode(targets.boxes[drawn.objects].to(offsets.dtype), references, weights)
@@ -148,7 +148,7 @@ def _moved(
 
 @torch.no_grad()
 def _match(
-    boxes: Tensor, targets: Targets, number: int, *, low: float, high: float, each_has_one: bool
+    boxes: Tensor, targets: ObjectTensors, number: int, *, low: float, high: float, each_has_one: bool
 ) -> tuple[Tensor, Tensor]:
     """Return label and object of each box of a picture: 0 for no object, -1 for boxes that nothing is learnt from.
 

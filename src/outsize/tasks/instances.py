@@ -13,9 +13,10 @@ from outsize.data.batch import Batch
 from outsize.data.objects.object import Object
 from outsize.data.pixels.normalise import normalise
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters, ObjectLists, Targets
 from outsize.errors import ModelError, explain
 from outsize.losses import Weights
-from outsize.losses.instances import TERMS, Drawn, Targets, draw_anchors, draw_boxes, sums
+from outsize.losses.instances import TERMS, Drawn, ObjectTensors, draw_anchors, draw_boxes, sums
 from outsize.models.maskrcnn import Answers, MaskRCNN
 from outsize.models.unsteady import ON_SHAPES, REAL, Unsteady
 from outsize.strategies.compose import LossTerms
@@ -31,7 +32,7 @@ def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weight
 
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         inputs = normalise(batch.images, batch.valid, statistics)
-        targets = to_targets(batch.objects, batch.keys or (0,) * len(inputs), inputs.device)
+        targets = to_targets(_objects_of(batch), batch.keys or (0,) * len(inputs), inputs.device)
         return _sums(_finder(model), inputs, targets, REAL)
 
     return loss_terms
@@ -54,14 +55,14 @@ def loss_on_shapes(loss_names: str, num_objects: int = _MADE_UP) -> Callable[[nn
 
 def count_terms(
     loss_names: str,  # noqa: ARG001 (as segment)
-    labels: Tensor,
+    targets: Targets,
     weights: Weights = None,  # noqa: ARG001
     *,
     maps: Mapping[str, Tensor] | None = None,  # noqa: ARG001
     strides: Sequence[int] = (1,),  # noqa: ARG001
 ) -> dict[str, float]:
     """Return the totals of a step: the number of its pictures, each of whose shares is over a fixed number."""
-    return dict.fromkeys(TERMS, float(len(labels)))
+    return dict.fromkeys(TERMS, float(len(targets)))
 
 
 def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:  # noqa: ARG001 (as segment)
@@ -71,12 +72,18 @@ def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:  # noqa: 
 
 def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:  # noqa: ARG001
     """Return a batch with objects; where whoever made it gave none, as for made-up pixels, some are made up."""
-    if batch.objects:
+    if isinstance(batch.targets, ObjectLists):
         return batch
     height, width = batch.images.shape[-2:]
     rng = np.random.default_rng(0)
     made = tuple(_made_up(rng, height, width) for _ in range(len(batch.images)))
-    return replace(batch, objects=made)
+    assert isinstance(batch.targets, ClassRasters)
+    return replace(batch, targets=ObjectLists(batch.targets, made))
+
+
+def _objects_of(batch: Batch) -> tuple[tuple[Object, ...], ...]:
+    assert isinstance(batch.targets, ObjectLists), type(batch.targets)
+    return batch.targets.objects
 
 
 def is_local(loss_names: str) -> bool:  # noqa: ARG001 (as segment)
@@ -109,7 +116,9 @@ class OnShapes(nn.Module):
         return [each["masks"][:, 0, 0] for each in found]
 
 
-def to_targets(objects: Sequence[Sequence[Object]], keys: Sequence[int], device: torch.device) -> Targets:
+def to_targets(
+    objects: Sequence[Sequence[Object]], keys: Sequence[int], device: torch.device
+) -> ObjectTensors:
     """Bring the objects of pictures to the device: numbers in one copy, masks one after the other in another."""
     every = [each for own in objects for each in own]
     starts = np.cumsum([0, *(each.mask.size for each in every)])[: len(every)]
@@ -127,7 +136,7 @@ def to_targets(objects: Sequence[Sequence[Object]], keys: Sequence[int], device:
     sent = _sent(torch.from_numpy(np.concatenate(parts)), device).split([part.size for part in parts])
     numbers = sent[0].view(-1, 7)
     cells = np.concatenate([*(each.mask.ravel() for each in every), np.zeros(1, np.bool_)])
-    return Targets(
+    return ObjectTensors(
         boxes=numbers[:, :4].to(torch.float32),
         labels=numbers[:, 4],
         clipped=numbers[:, 5] > 0,
@@ -144,7 +153,7 @@ def _sent(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def _on_shapes(num_pictures: int, num_objects: int) -> Targets:
+def _on_shapes(num_pictures: int, num_objects: int) -> ObjectTensors:
     """Return as many objects in each picture, of which only the number is known."""
     num = num_pictures * num_objects + 1
     numbers = torch.zeros(num, dtype=torch.int64)
@@ -152,10 +161,10 @@ def _on_shapes(num_pictures: int, num_objects: int) -> Targets:
     cells = torch.zeros(num * 16 * 16, dtype=torch.uint8)
     keys = torch.zeros(num_pictures, dtype=torch.int64)
     counts = (num_objects,) * num_pictures
-    return Targets(torch.zeros(num, 4), numbers, numbers > 0, numbers, cells, keys, table, counts)
+    return ObjectTensors(torch.zeros(num, 4), numbers, numbers > 0, numbers, cells, keys, table, counts)
 
 
-def _sums(model: MaskRCNN, inputs: Tensor, targets: Targets, unsteady: Unsteady) -> dict[str, Tensor]:
+def _sums(model: MaskRCNN, inputs: Tensor, targets: ObjectTensors, unsteady: Unsteady) -> dict[str, Tensor]:
     chosen: list[Drawn] = []
 
     def choose(proposals: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from outsize.data.batch import Batch, reduced
 from outsize.data.pixels.edges import EDGES, MapMaker, class_edges, gains_to_bytes
 from outsize.data.pixels.normalise import normalise, with_maps
 from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.targets import ClassRasters, Targets
 from outsize.errors import ModelError, explain
 from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stride
 from outsize.models import input_maps, label_stride
@@ -38,7 +39,7 @@ def make_loss_terms(
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         maps = complete(batch, model, loss_names, statistics).maps
         answer = _answer(model, normalise(batch.images, batch.valid, statistics), maps, has_edges)
-        return _sums(model, answer, batch.labels, maps, losses)
+        return _sums(model, answer, labels_of(batch.targets), maps, losses)
 
     return loss_terms
 
@@ -81,7 +82,7 @@ def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandSt
     if not missing:
         return batch
     gains = gains_to_bytes(str(batch.images.dtype).removeprefix("torch."), statistics)
-    made = MapMaker(missing, gains)(batch.images, batch.valid, batch.labels)
+    made = MapMaker(missing, gains)(batch.images, batch.valid, batch.targets)
     return replace(batch, maps={**batch.maps, **made})
 
 
@@ -90,9 +91,15 @@ def is_local(loss_names: str) -> bool:
     return all(loss.local for loss in named_losses(loss_names).values())
 
 
+def labels_of(targets: Targets) -> Tensor:
+    """Return the labels of pixels (sample, row, column)."""
+    assert isinstance(targets, ClassRasters), type(targets)
+    return targets.labels
+
+
 def count_terms(
     loss_names: str,
-    labels: Tensor,
+    targets: Targets,
     weights: Weights | WeightsByStride = None,
     *,
     maps: Mapping[str, Tensor] | None = None,
@@ -104,6 +111,7 @@ def count_terms(
     in which phase it will be used.
     """
     totals: dict[str, float] = {}
+    labels = labels_of(targets)
     edges = (maps or {}).get(EDGES)
     for stride in strides:
         fewer = reduced(labels, stride)

@@ -19,9 +19,9 @@ from outsize import stopping
 from outsize.data.batch import Batch, MakeMaps, collate
 from outsize.data.feeding.loader import prefetch
 from outsize.data.feeding.processes import BatchProcesses
-from outsize.data.sampling.blocks import count_classes
 from outsize.data.sampling.draw import Seen
 from outsize.data.sampling.windows import TrainingWindows
+from outsize.data.targets import Targets
 from outsize.losses import Weights, WeightsByStride
 from outsize.train.copies import Copies
 
@@ -32,7 +32,7 @@ _SWITCH_INTERVAL_S = 2e-4
 # What is drawn for a sample is of (seed, epoch, number): spread out so that no two trainings meet in a key.
 _SPREAD, _MOST_KEY = 0x9E3779B97F4A7C15, (1 << 63) - 1
 
-Made = tuple[Batch, NDArray[np.int64]]  # and the pixels of each class in it
+Made = tuple[Batch, NDArray[np.int64]]  # and what there is of each class in it
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BatchMaker:
     """Makes any batch of a training; which one depends on epoch and step alone."""
 
     windows: TrainingWindows
-    count_terms: Callable[..., Mapping[str, float]]  # of losses in labels, with weights and maps
+    count_terms: Callable[..., Mapping[str, float]]  # of losses in targets, with weights and maps
     losses: str
     weights: Weights | WeightsByStride
     num_classes: int
@@ -54,10 +54,10 @@ class BatchMaker:
         numbers = range(step * self.batch, (step + 1) * self.batch)
         samples = [self.windows.sample(epoch, number) for number in numbers]
         keys = [(self.seed * _SPREAD + (epoch << 32) + number) & _MOST_KEY for number in numbers]
-        num_px = count_classes([sample.labels for sample in samples], self.num_classes)
+        num_px = np.stack([sample.target.count(self.num_classes) for sample in samples])
 
-        def count(labels: Tensor, maps: Mapping[str, Tensor]) -> Mapping[str, float]:
-            return self.count_terms(self.losses, labels, self.weights, **({"maps": maps} if maps else {}))
+        def count(targets: Targets, maps: Mapping[str, Tensor]) -> Mapping[str, float]:
+            return self.count_terms(self.losses, targets, self.weights, **({"maps": maps} if maps else {}))
 
         return collate(samples, count, self.make_maps, keys), num_px
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.targets import ClassRasters
 from outsize.job import TrainSection
 from outsize.plan.plan import Plan
 from outsize.strategies.compose import LossTerms, Terms, compose
@@ -96,8 +97,8 @@ def make_up_batch(
     labels[torch.rand(labels.shape, generator=generator) < missing] = IGNORE
     valid = torch.rand(labels.shape, generator=generator) >= missing
     mean, std = (torch.tensor(each).view(1, -1, 1, 1) for each in (statistics.mean, statistics.std))
-    batch = Batch(noise * std + mean, valid, labels, task.count_terms(loss, labels, None))
-    return task.complete(batch, model, loss, statistics)
+    batch = task.complete(Batch(noise * std + mean, valid, ClassRasters(labels), {}), model, loss, statistics)
+    return replace(batch, totals=task.count_terms(loss, batch.targets, None))
 
 
 def _plain_statistics(num_bands: int) -> BandStatistics:

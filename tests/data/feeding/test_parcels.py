@@ -14,6 +14,7 @@ from outsize.data.batch import Batch
 from outsize.data.feeding import parcels
 from outsize.data.feeding.decoded import can_share_decoded
 from outsize.data.feeding.parcels import Packer, forget
+from outsize.data.targets import ClassRasters, ObjectLists
 
 pytestmark = pytest.mark.skipif(not can_share_decoded(), reason="no memory to share without a file system")
 
@@ -29,14 +30,21 @@ def _batch(number: int, side: int = 5) -> Batch:
     images = torch.arange(3 * side * side).view(1, 3, side, side) + number
     valid = torch.arange(side * side).view(1, side, side) % 2 == 0
     maps = {"edges": (images[:, 0] % 2).to(torch.uint8)}
-    return Batch(images, valid, images[:, 1].to(torch.uint8), {"loss": 2.0}, maps, ((),), (number,))
+    return Batch(
+        images,
+        valid,
+        ObjectLists(ClassRasters(images[:, 1].to(torch.uint8)), ((),)),
+        {"loss": 2.0},
+        maps,
+        (number,),
+    )
 
 
 def _same(one: Batch, other: Batch) -> bool:
     def parts(batch: Batch) -> list[Tensor]:
-        return [batch.images, batch.valid, batch.labels, *batch.maps.values()]
+        return list(batch.tensors())
 
-    kept = [(each.totals, each.objects, each.keys, list(each.maps)) for each in (one, other)]
+    kept = [(each.totals, each.targets.objects, each.keys, list(each.maps)) for each in (one, other)]
     pairs = zip(parts(one), parts(other), strict=True)
     return kept[0] == kept[1] and all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
 

@@ -22,6 +22,7 @@ from outsize.data.sampling.draw import Mix
 from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
 from outsize.data.split import Splits
+from outsize.data.targets import ClassRaster, ObjectList
 from outsize.job import DataSection
 from outsize.tiles.window import Window
 
@@ -50,7 +51,7 @@ def test_a_window_that_holds_the_picture_holds_all_objects(
     windows = windows_of(scenes, data, 80)
     sample = windows.sample(0, 0)
     rows, cols = (80 - SIZE[0]) // 2, (80 - SIZE[1]) // 2
-    found = {(each.window.row - rows, each.window.col - cols, each.clipped) for each in sample.objects}
+    found = {(each.window.row - rows, each.window.col - cols, each.clipped) for each in sample.target.objects}
     assert found == {(place.row, place.col, False) for place in PLACES}
     windows.close()
 
@@ -63,13 +64,13 @@ def test_windows_tell_what_their_border_cuts(masked: tuple[list[LabelledScene], 
     for index in range(60):
         sample = windows.sample(0, index)
         painted = np.full((24, 24), IGNORE, np.uint8)
-        for each in sample.objects:
+        for each in sample.target.objects:
             assert (each.num_px in whole_px[each.class_id]) != each.clipped
             painted[each.window.slices][each.mask] = each.class_id
-        assert np.array_equal(painted, sample.labels)
-        num_clipped += sum(each.clipped for each in sample.objects)
-        num_whole += sum(not each.clipped for each in sample.objects)
-        num_empty += not sample.objects
+        assert np.array_equal(painted, sample.target.raster.labels)
+        num_clipped += sum(each.clipped for each in sample.target.objects)
+        num_whole += sum(not each.clipped for each in sample.target.objects)
+        num_empty += not sample.target.objects
     assert min(num_clipped, num_whole, num_empty) > 3
     windows.close()
 
@@ -79,12 +80,14 @@ def test_empty_windows_are_kept_to_their_share(masked: tuple[list[LabelledScene]
     table = label_table([1, 2], 255)
     index = index_blocks(scenes, table, 2, block_px=8, num_threads=1)
     windows = windows_of(scenes, data, 16, mix=Mix(empty_share=0.1), index=index)
-    num_empty = sum(not windows.sample(0, number).objects for number in range(100))
+    num_empty = sum(not windows.sample(0, number).target.objects for number in range(100))
     assert num_empty < 25
     free = windows_of(scenes, data, 16)
-    assert sum(not free.sample(0, number).objects for number in range(100)) > 25
+    assert sum(not free.sample(0, number).target.objects for number in range(100)) > 25
     rare = windows_of(scenes, data, 16, mix=Mix(rare_share=1.0), index=index)
-    assert all(any(each.class_id == 1 for each in rare.sample(0, number).objects) for number in range(20))
+    assert all(
+        any(each.class_id == 1 for each in rare.sample(0, number).target.objects) for number in range(20)
+    )
 
 
 @pytest.mark.parametrize("names", [("flip",), ("turn",), ("flip", "turn", "scale")])
@@ -97,10 +100,10 @@ def test_objects_change_with_their_pixels(
     for index in range(30):
         sample = windows.sample(0, index)
         painted = np.full((40, 40), IGNORE, np.uint8)
-        for each in sample.objects:
+        for each in sample.target.objects:
             painted[each.window.slices][each.mask] = each.class_id
-        assert np.array_equal(painted, sample.labels)
-        seen.add(len(sample.objects))
+        assert np.array_equal(painted, sample.target.raster.labels)
+        seen.add(len(sample.target.objects))
     assert len(seen) > 1
     windows.close()
 
@@ -112,7 +115,7 @@ def test_the_same_sample_in_another_process(masked: tuple[list[LabelledScene], D
     files = pickle.loads(pickle.dumps(ObjectFiles()))
     assert isinstance(files, ObjectFiles)
     again = windows_of(scenes, data, 40, augmentations=("flip", "turn")).sample(2, 5)
-    assert [each.window for each in first.objects] == [each.window for each in again.objects]
+    assert [each.window for each in first.target.objects] == [each.window for each in again.target.objects]
 
 
 def test_a_crowd_is_blanked_out(tmp_path: Path) -> None:
@@ -126,7 +129,7 @@ def test_a_crowd_is_blanked_out(tmp_path: Path) -> None:
     assert not sample.valid[crowd].any()
     assert not sample.image[(slice(None), *crowd)].any()
     assert sample.valid[8 : 8 + SIZE[0]].sum() == SIZE[0] * SIZE[1] - PLACES[2].num_px
-    assert len(sample.objects) == 2
+    assert len(sample.target.objects) == 2
 
 
 def test_nothing_is_learnt_outside_of_a_split(tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ def test_nothing_is_learnt_outside_of_a_split(tmp_path: Path) -> None:
         inside[area.slices] = True
     sample = windows.sample(0, 0)
     assert 0 < sample.valid.sum() < inside.sum() + 1
-    assert all(sample.valid[each.window.slices][each.mask].all() for each in sample.objects)
+    assert all(sample.valid[each.window.slices][each.mask].all() for each in sample.target.objects)
     assert not sample.image[:, ~sample.valid].any()
 
 
@@ -151,17 +154,24 @@ def test_a_smaller_reading_has_smaller_objects(tmp_path: Path) -> None:
     data = section("cell", labels="../labels/{stem}.png", **keys)
     scenes = list(find_data(data, seed=0, cache=tmp_path / "cache").scenes.values())
     sample = windows_of(scenes, data, 32).sample(0, 0)
-    sizes = sorted((each.window.height, each.window.width) for each in sample.objects)
+    sizes = sorted((each.window.height, each.window.width) for each in sample.target.objects)
     assert sizes == [(4, 4), (5, 6), (5, 7)]
 
 
 def test_resize_scales_objects() -> None:
     mask = np.ones((4, 4), np.bool_)
     image, valid = np.zeros((1, 16, 16), np.float32), np.ones((16, 16), np.bool_)
-    sample = Sample(image, valid, np.zeros((16, 16), np.uint8), (Object(0, Window(4, 8, 4, 4), mask),))
-    assert resize(sample, 8).objects[0].window == Window(2, 4, 2, 2)
+    sample = Sample(
+        image,
+        valid,
+        ObjectList(ClassRaster(np.zeros((16, 16), np.uint8)), (Object(0, Window(4, 8, 4, 4), mask),)),
+    )
+    assert resize(sample, 8).target.objects[0].window == Window(2, 4, 2, 2)
     rng = np.random.default_rng(0)
-    assert augment(sample, ("noise",), rng, BandStatistics((0.0,), (1.0,))).objects == sample.objects
+    assert (
+        augment(sample, ("noise",), rng, BandStatistics((0.0,), (1.0,))).target.objects
+        == sample.target.objects
+    )
 
 
 def test_counts_and_the_worst_case(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outsize.data.arrays import nearest_px
 from outsize.data.formats.coco_file import Rle
 from outsize.data.formats.coco_masks import decode_rle, unpack_counts
 from outsize.data.objects.object import (
@@ -17,7 +18,6 @@ from outsize.data.objects.object import (
     iou,
     keep_inside,
     make_object,
-    nearest_px,
     pack_runs,
     runs,
     scale,

@@ -24,6 +24,7 @@ from outsize.data.pixels.edges import (
 )
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.targets import ClassRasters
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Reach
 
@@ -175,7 +176,7 @@ def test_makers_can_be_sent_to_processes_and_say_how_far_they_look() -> None:
     assert isinstance(maker, MapMaker)
     picture, valid = _picture(0, 20, 24), _valid(20, 24)
     labels = (picture[:, 0] > 128).to(torch.uint8)
-    maps = maker(picture, valid, labels)
+    maps = maker(picture, valid, ClassRasters(labels))
     assert list(maps) == ["canny", "edges"]
     assert torch.equal(maps["canny"], canny(picture, valid, (1.0, 1.0, 1.0)))
     assert torch.equal(maps["edges"], class_edges(labels))

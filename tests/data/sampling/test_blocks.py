@@ -11,7 +11,7 @@ import pytest
 
 import outsize.data.sampling.blocks as blocks_module
 from outsize.data.sample import IGNORE
-from outsize.data.sampling.blocks import areas_of, count_blocks, count_classes, index_blocks
+from outsize.data.sampling.blocks import areas_of, count_blocks, index_blocks
 from outsize.data.scenes import LabelledScene, label_table, open_scenes
 from outsize.errors import DataError
 from outsize.tiles.window import Window
@@ -83,17 +83,3 @@ def test_nothing_labelled_is_refused(write_raster: WriteRaster) -> None:
     scene = _scene(write_raster, "a", np.full((20, 20), 3))
     with pytest.raises(DataError, match=r"no pixel is labelled in .*a_labels.tif.*check data.labels"):
         index_blocks([scene], TABLE, 3, block_px=8, num_threads=1)
-
-
-def test_counts_of_several_arrays() -> None:
-    arrays = [np.array([[0, 2], [2, IGNORE]], np.uint8), np.array([[1]], np.uint8)]
-    np.testing.assert_array_equal(count_classes(arrays, 3), [[1, 0, 2], [0, 1, 0]])
-
-
-@pytest.mark.parametrize("shape", [(3, 5), (400, 400), (401, 399)])
-def test_classes_of_few_and_of_many_labels_are_counted(shape: tuple[int, int]) -> None:
-    rng = np.random.default_rng(0)
-    labels = [rng.choice(np.array([0, 1, 2, 5, 255], np.uint8), shape) for _ in range(2)]
-    wanted = [[np.count_nonzero(each == number) for number in range(7)] for each in labels]
-    assert count_classes(labels, 7).tolist() == wanted
-    assert count_classes([each[:, ::-1] for each in labels], 7).tolist() == wanted

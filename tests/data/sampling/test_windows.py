@@ -49,7 +49,12 @@ def _windows(
 
 def _same(one: Sample, other: Sample) -> bool:
     return all(
-        np.array_equal(getattr(one, part), getattr(other, part)) for part in ("image", "valid", "labels")
+        np.array_equal(*each)
+        for each in (
+            (one.image, other.image),
+            (one.valid, other.valid),
+            (one.target.labels, other.target.labels),
+        )
     )
 
 
@@ -89,7 +94,7 @@ def test_pixels_and_labels_are_of_one_place(write_raster: WriteRaster) -> None:
         sample = windows.sample(0, index)
         assert sample.valid.all()
         assert sample.image.shape == (2, 32, 32)
-        np.testing.assert_array_equal(sample.image[0], sample.labels + 1)
+        np.testing.assert_array_equal(sample.image[0], sample.target.labels + 1)
     windows.close()
 
 
@@ -100,10 +105,10 @@ def test_a_scene_smaller_than_the_window_is_padded_with_ignore(
     windows = _windows(_pair(write_raster, "a", height, width))
     sample = windows.sample(0, 0)
     windows.close()
-    assert sample.labels.shape == (32, 32)
+    assert sample.target.labels.shape == (32, 32)
     assert np.count_nonzero(sample.valid) == height * min(width, 32)
-    assert (sample.labels[~sample.valid] == IGNORE).all()
-    assert (sample.labels[sample.valid] < 3).all()
+    assert (sample.target.labels[~sample.valid] == IGNORE).all()
+    assert (sample.target.labels[sample.valid] < 3).all()
 
 
 def test_invalid_pixels_are_never_learnt(write_raster: WriteRaster) -> None:
@@ -114,7 +119,7 @@ def test_invalid_pixels_are_never_learnt(write_raster: WriteRaster) -> None:
     windows = _windows(open_scenes([str(path)], "{stem}_labels.tif"))
     for index in range(30):
         sample = windows.sample(0, index)
-        np.testing.assert_array_equal(sample.labels != IGNORE, sample.valid)
+        np.testing.assert_array_equal(sample.target.labels != IGNORE, sample.valid)
         assert sample.valid.any()  # drawn again until something is labelled
     windows.close()
 
@@ -133,10 +138,10 @@ def test_windows_lie_in_the_areas_of_the_split(write_raster: WriteRaster) -> Non
     num_small = 0
     for index in range(150):
         sample = windows.sample(0, index)
-        rows, cols = np.divmod(sample.image[1][sample.labels != IGNORE].astype(int), 100)
+        rows, cols = np.divmod(sample.image[1][sample.target.labels != IGNORE].astype(int), 100)
         if rows.min() >= 40:  # the small area: all of it, in the middle, and nothing around it
             assert (rows.min(), rows.max(), cols.min(), cols.max()) == (60, 79, 10, 21)
-            assert (sample.labels != IGNORE)[6:26, 10:22].all()
+            assert (sample.target.labels != IGNORE)[6:26, 10:22].all()
             assert rows.size == 240
             num_small += 1
         else:
@@ -151,7 +156,7 @@ def test_labels_of_a_neighbouring_area_are_used_too(write_raster: WriteRaster) -
     scenes = tuple(replace(each, areas=areas) for each in _pair(write_raster, "a", 80, 100))
     windows = _windows(scenes, augmentations=())
     for index in range(20):
-        known = (windows.sample(0, index).labels != IGNORE).all(1)
+        known = (windows.sample(0, index).target.labels != IGNORE).all(1)
         assert known.sum() == 26
     windows.close()
 
@@ -167,7 +172,7 @@ def _sparse(write_raster: WriteRaster, side: int = 640) -> tuple[LabelledScene, 
 
 
 def _holding(windows: TrainingWindows, label: int, num: int = 200) -> float:
-    return float(np.mean([(windows.sample(3, index).labels == label).any() for index in range(num)]))
+    return float(np.mean([(windows.sample(3, index).target.labels == label).any() for index in range(num)]))
 
 
 def test_rare_classes_are_seen_as_often_as_asked(write_raster: WriteRaster) -> None:
@@ -184,12 +189,12 @@ def test_rare_classes_are_seen_as_often_as_asked(write_raster: WriteRaster) -> N
 @pytest.mark.parametrize("scale", [(), ("scale",)])
 def test_a_rare_class_is_seen_at_every_scale(write_raster: WriteRaster, scale: tuple[str, ...]) -> None:
     windows = _windows(_sparse(write_raster), augmentations=scale, rare_share=1.0)
-    assert all((windows.sample(0, index).labels > 0).any() for index in range(100))
+    assert all((windows.sample(0, index).target.labels > 0).any() for index in range(100))
     windows.close()
 
 
 def _empty_share(windows: TrainingWindows, num: int = 300) -> float:
-    found = [num_classes(windows.sample(0, index).labels) < 2 for index in range(num)]
+    found = [num_classes(windows.sample(0, index).target.labels) < 2 for index in range(num)]
     windows.close()
     return float(np.mean(found))
 
@@ -257,7 +262,7 @@ def test_windows_need_not_be_square(write_raster: WriteRaster, names: tuple[str,
     windows.close()
     assert windows.samples_per_cover == round(80 * 100 / (24 * 50))
     assert {sample.image.shape for sample in samples} == {(2, 24, 50)}
-    assert {sample.labels.shape for sample in samples} == {(24, 50)}
+    assert {sample.target.labels.shape for sample in samples} == {(24, 50)}
     assert len({sample.image.tobytes() for sample in samples}) > 10
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.strategies.blocks.alike import Checks, RunsOtherwise
 from outsize.strategies.blocks.checkpointed import checkpointed
 from outsize.strategies.steps.recover import recovering
@@ -123,7 +124,7 @@ def test_a_step_in_which_a_block_ran_otherwise_is_repeated() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), _Drifts(1000))
     images = torch.randn(4, 8)
-    batch = Batch(images, torch.ones(4, dtype=torch.bool), torch.zeros(4), {})
+    batch = Batch(images, torch.ones(4, dtype=torch.bool), ClassRasters(torch.zeros(4)), {})
     checks: dict[str, Checks] = {}
 
     def step(batch: Batch, *, last: bool) -> Terms:

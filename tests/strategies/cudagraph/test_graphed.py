@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.strategies.cudagraph import graphed as module
 from outsize.strategies.cudagraph.graphed import NUM_PLAIN, Recordings, graphed
 from outsize.strategies.steps.step import Terms
@@ -52,7 +53,7 @@ class Stage:
 
 def _batch(side_px: int = 4) -> Batch:
     flat = torch.zeros(1, side_px, side_px, dtype=torch.uint8)
-    return Batch(torch.ones(1, 3, side_px, side_px), flat > 0, flat, {"cross_entropy": 7.0})
+    return Batch(torch.ones(1, 3, side_px, side_px), flat > 0, ClassRasters(flat), {"cross_entropy": 7.0})
 
 
 def test_a_few_steps_are_called_then_one_is_recorded_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:

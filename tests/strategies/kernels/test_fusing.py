@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.sample import IGNORE
+from outsize.data.targets import ClassRasters
 from outsize.losses.cross_entropy import cross_entropy
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
@@ -90,7 +91,9 @@ def test_a_planned_step_is_plain_where_kernels_cannot_be_built(
 
     monkeypatch.setattr(batch_norm, "_forward", counted)
     images = _images()
-    batch = Batch(images, torch.ones(2, 32, 32, dtype=torch.bool), torch.zeros(2, 32, 32), {"loss": 1.0})
+    batch = Batch(
+        images, torch.ones(2, 32, 32, dtype=torch.bool), ClassRasters(torch.zeros(2, 32, 32)), {"loss": 1.0}
+    )
     plan = Plan("train", 2, 1, 1, exact=True, why=(), fuse=_fusible(_net("unet"), images))
     num_fused, ours, theirs = 0, _net("unet"), _net("unet")
     for model, each in ((ours, plan), (theirs, replace(plan, fuse=None))):

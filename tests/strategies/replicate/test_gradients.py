@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.ranks import ALONE, World
 from outsize.strategies.replicate import look_across, replicated, totals_of_all
 
@@ -65,12 +66,12 @@ def train(world: World, bucket_bytes: int) -> Trained:
     images, labels = _data()
     mine = world.part_of(_NUM)
     totals = totals_of_all({"entropy": _count(labels[mine])}, world)
-    batch = Batch(images[mine], labels[mine] != 255, labels[mine], totals)
+    batch = Batch(images[mine], labels[mine] != 255, ClassRasters(labels[mine]), totals)
 
     def plain(part: Batch, *, last: bool) -> Mapping[str, Tensor]:
         logits = net(part.images)
         entropy = functional.cross_entropy(
-            logits, part.labels.long(), weight=_WEIGHTS, ignore_index=255, reduction="sum"
+            logits, part.targets.labels.long(), weight=_WEIGHTS, ignore_index=255, reduction="sum"
         )
         share = entropy / part.totals["entropy"]
         share.backward()
@@ -110,7 +111,7 @@ def accumulate(world: World) -> dict[str, Any]:
     net = nn.Linear(4, 2).double()
     images = torch.arange(32.0, dtype=torch.float64).view(8, 4)
     mine = world.part_of(8)
-    batch = Batch(images[mine], torch.ones(0), torch.zeros(4), {"sum": 8.0})
+    batch = Batch(images[mine], torch.ones(0), ClassRasters(torch.zeros(4)), {"sum": 8.0})
 
     def plain(part: Batch, *, last: bool) -> Mapping[str, Tensor]:
         share = net(part.images).square().sum() / part.totals["sum"]

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import Step, compose
@@ -31,7 +32,7 @@ def _compose(norm: nn.Module, *, training: bool, **settings: Any) -> tuple[nn.Mo
 
 def _batch() -> Batch:
     flat = torch.ones(2, 16, 16)
-    return Batch(torch.rand(2, 1, 16, 16), flat > 0, flat.byte(), {"loss": 1.0})
+    return Batch(torch.rand(2, 1, 16, 16), flat > 0, ClassRasters(flat.byte()), {"loss": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.strategies.compose import Step, Terms
 from outsize.strategies.steps.recover import Shortage, ran_out, recovering
@@ -30,7 +31,9 @@ class _Net(nn.Module):
 def _batch() -> Batch:
     images = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(3))
     shape = (2, 8, 8)
-    return Batch(images, torch.ones(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.uint8), {})
+    return Batch(
+        images, torch.ones(shape, dtype=torch.bool), ClassRasters(torch.zeros(shape, dtype=torch.uint8)), {}
+    )
 
 
 def _plain(model: nn.Module, before_backward: Callable[[Tensor], None] = lambda _: None) -> Step:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.plan.plan import Tiling
 from outsize.strategies.steps.micro import micro_batched
 from outsize.strategies.steps.step import Step, Terms
@@ -26,7 +27,9 @@ every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 def _batch(num_samples: int = 3, side_px: int = 16) -> Batch:
     flat = torch.ones(num_samples, side_px, side_px)
-    return Batch(torch.rand(num_samples, 1, side_px, side_px), flat > 0, flat.byte(), {"loss": 1.0})
+    return Batch(
+        torch.rand(num_samples, 1, side_px, side_px), flat > 0, ClassRasters(flat.byte()), {"loss": 1.0}
+    )
 
 
 class _Spy:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.losses import Weights
 from outsize.measure.machine.memory import LiveBytes
@@ -56,7 +57,7 @@ def _batch(shape: tuple[int, int, int], loss: str = "cross_entropy", weights: We
     labels[0, : height // 3, : width // 2] = IGNORE
     valid[0, height // 4 : height // 2, -40:] = False  # up to the border, where tiles are padded
     images[0, :, height // 4 : height // 2, -20:] = torch.nan
-    return Batch(images, valid, labels, count_terms(loss, labels, weights))
+    return Batch(images, valid, ClassRasters(labels), count_terms(loss, ClassRasters(labels), weights))
 
 
 def _loss_terms(loss: str, weights: Weights) -> LossTerms:
@@ -123,13 +124,13 @@ def test_a_halo_one_stride_too_short_shows(upsampling: str) -> None:
 def test_a_part_holds_its_window_and_the_labels_of_its_core() -> None:
     batch, tiles = _batch((2, 101, 79)), cover(101, 79, 32, _halo())
     batch = replace(batch, images=(batch.images.nan_to_num() * 1000 + 30_000).to(torch.uint16))
-    labels = torch.full_like(batch.labels, IGNORE)
+    labels = torch.full_like(batch.targets.labels, IGNORE)
     for tile in tiles:
         part = take_tile(batch, tile)
         assert (
             part.images.shape[-2:]
             == part.valid.shape[1:]
-            == part.labels.shape[1:]
+            == part.targets.labels.shape[1:]
             == (
                 tile.read.height,
                 tile.read.width,
@@ -143,10 +144,10 @@ def test_a_part_holds_its_window_and_the_labels_of_its_core() -> None:
         assert part.images.dtype == torch.uint16
         assert part.totals == batch.totals
         core = tile.core.within(tile.read)
-        labels[:, *tile.core.slices] = part.labels[:, *core.slices]
-        part.labels[:, *core.slices] = IGNORE
-        assert (part.labels == IGNORE).all()
-    assert labels.equal(batch.labels)
+        labels[:, *tile.core.slices] = part.targets.labels[:, *core.slices]
+        part.targets.labels[:, *core.slices] = IGNORE
+        assert (part.targets.labels == IGNORE).all()
+    assert labels.equal(batch.targets.labels)
 
 
 def _peak_bytes(side_px: int, plan: Plan) -> int:
@@ -155,7 +156,7 @@ def _peak_bytes(side_px: int, plan: Plan) -> int:
     batch = Batch(
         images=torch.zeros(1, 2, side_px, side_px, device="meta"),
         valid=torch.ones(size, dtype=torch.bool, device="meta"),
-        labels=torch.zeros(size, dtype=torch.uint8, device="meta"),
+        targets=ClassRasters(torch.zeros(size, dtype=torch.uint8, device="meta")),
         totals={"cross_entropy": float(side_px**2)},
     )
     step = compose(

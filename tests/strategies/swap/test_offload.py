@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from outsize.data.batch import Batch
+from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.trying.apart import Outcome, apart
@@ -61,11 +62,18 @@ def _batch(num_samples: int = 2) -> Batch:
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 3, (num_samples, 32, 32), generator=generator, dtype=torch.uint8)
     images = torch.randn((num_samples, 3, 32, 32), generator=generator)
-    return Batch(images, torch.ones(labels.shape, dtype=torch.bool), labels, {"loss": float(labels.numel())})
+    return Batch(
+        images,
+        torch.ones(labels.shape, dtype=torch.bool),
+        ClassRasters(labels),
+        {"loss": float(labels.numel())},
+    )
 
 
 def _terms(model: nn.Module, batch: Batch) -> Terms:
-    return {"loss": F.cross_entropy(model(batch.images).float(), batch.labels.long(), reduction="sum")}
+    return {
+        "loss": F.cross_entropy(model(batch.images).float(), batch.targets.labels.long(), reduction="sum")
+    }
 
 
 def _optimizer(model: nn.Module, name: str = "adamw") -> torch.optim.Optimizer:

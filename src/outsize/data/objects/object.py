@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.arrays import nearest_px
 from outsize.tiles.window import Window
 
 Mask = NDArray[np.bool_]
@@ -154,11 +155,6 @@ def shrink_objects(objects: Sequence[Object], shrink: int) -> tuple[Object, ...]
     ends = [(each.window.row_end, each.window.col_end) for each in objects] or [(0, 0)]
     rows, cols = (np.arange(shrink // 2, max(each), shrink) for each in zip(*ends, strict=True))
     return _take(objects, rows, cols)
-
-
-def nearest_px(before: int, after: int) -> NDArray[np.intp]:
-    """Return for each of `after` pixels the one of `before` that its centre lies in."""
-    return ((np.arange(after) + 0.5) * (before / after)).astype(np.intp)
 
 
 def runs(each: Object, height: int, width: int) -> tuple[int, ...]:

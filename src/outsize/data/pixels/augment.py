@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from outsize.data.objects import object as shapes
+from outsize.data.arrays import mirrored
 from outsize.data.pixels.colours import draw_recolouring, draw_sigma_px
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.pixels.strips import blur_pixels, recolour_pixels
@@ -26,16 +25,15 @@ def flip(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
     """Mirror left-right or not."""
     if rng.random() >= 0.5:
         return sample
-    mirrored = shapes.flip(sample.objects, sample.labels.shape[1])
-    return replace(_each(sample, _mirrored), objects=mirrored)
+    return replace(_each(sample, mirrored), target=sample.target.flip())
 
 
 def turn(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
     """Turn by 0, 1, 2 or 3 quarters; a window that is no square by none or two, or it would have another shape."""
-    height, width = sample.labels.shape
+    height, width = sample.valid.shape
     quarters = int(rng.integers(4)) if height == width else 2 * int(rng.integers(2))
-    turned = shapes.turn(sample.objects, height, width, quarters)
-    return replace(_each(sample, lambda array: np.rot90(array, quarters, axes=(-2, -1))), objects=turned)
+    turned = _each(sample, lambda array: np.rot90(array, quarters, axes=(-2, -1)))
+    return replace(turned, target=sample.target.turn(quarters))
 
 
 def noise(sample: Sample, rng: np.random.Generator, statistics: BandStatistics) -> Sample:
@@ -98,15 +96,6 @@ def draw_size(rng: np.random.Generator, tile_px: Size) -> Size:
     return size_of(round(height * zoom), round(width * zoom))
 
 
-def _mirrored(array: NDArray[Any]) -> NDArray[Any]:
-    """Mirror left-right; torch goes through it ten times as fast as numpy, and does not know all numbers."""
-    bits = array.view(f"i{array.dtype.itemsize}")
-    mirrored: NDArray[Any] = torch.from_numpy(bits).flip(-1).numpy()
-    return mirrored.view(array.dtype)
-
-
 def _each(sample: Sample, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Sample:
-    image, valid, labels = (
-        np.ascontiguousarray(change(array)) for array in (sample.image, sample.valid, sample.labels)
-    )
-    return replace(sample, image=image, valid=valid, labels=labels)
+    image, valid = (np.ascontiguousarray(change(array)) for array in (sample.image, sample.valid))
+    return replace(sample, image=image, valid=valid)

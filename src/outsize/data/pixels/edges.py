@@ -13,6 +13,7 @@ from torch import Tensor
 
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.targets import ClassRasters, Targets
 
 CANNY, EDGES = "canny", "edges"
 
@@ -35,12 +36,16 @@ class MapMaker:
     names: tuple[str, ...]
     gains: tuple[float, ...]  # for each band: to the scale of 0 to 255
 
-    def __call__(self, images: Tensor, valid: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def __call__(self, images: Tensor, valid: Tensor, targets: Targets | None = None) -> dict[str, Tensor]:
         """Return each map as bytes (sample, row, column)."""
-        return {
-            name: canny(images, valid, self.gains) if name == CANNY else class_edges(labels)
-            for name in self.names
-        }
+        made = {}
+        for name in self.names:
+            if name == CANNY:
+                made[name] = canny(images, valid, self.gains)
+            else:
+                assert isinstance(targets, ClassRasters)  # where classes meet is known of pixels alone
+                made[name] = class_edges(targets.labels)
+        return made
 
 
 def map_maker(names: tuple[str, ...], dtype: str, statistics: BandStatistics) -> MapMaker | None:

@@ -1,4 +1,4 @@
-"""Brings a sample to another size: pixels bilinear, labels by the nearest."""
+"""Brings a sample to another size: pixels bilinear, what is learnt by the nearest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from outsize.data.objects import object as shapes
-from outsize.data.objects.object import nearest_px
+from outsize.data.arrays import nearest_px
 from outsize.data.sample import Sample
 from outsize.tiles.window import Window
 from outsize.units import Size, sides_of
@@ -21,24 +20,23 @@ def resize(sample: Sample, size_px: Size) -> Sample:
 
     Invalid pixels take no part: they would draw a dark rim around what is valid.
     """
-    before, after = sample.labels.shape, sides_of(size_px)
+    before, after = sample.valid.shape, sides_of(size_px)
     if before == after:
         return sample
     rows, cols = (nearest_px(*sides) for sides in zip(before, after, strict=True))
-    labels = sample.labels.take(rows, 0).take(cols, 1)
-    objects = shapes.scale(sample.objects, before, after)
+    target = sample.target.resize(after)
     part = _rectangle(sample.valid)
     if part is None:
         valid = sample.valid.take(rows, 0).take(cols, 1)
         image = _weighted(sample, after)
         np.copyto(image, 0, where=~valid)
-        return Sample(image, valid, labels, objects)
+        return Sample(image, valid, target)
     image = _bilinear(_with_rim(sample.image, part), after)
     inside = _between(rows, part.row, part.row_end), _between(cols, part.col, part.col_end)
     valid = np.zeros(after, np.bool_)
     valid[inside] = True
     _clear_around(image, *inside)
-    return Sample(image, valid, labels, objects)
+    return Sample(image, valid, target)
 
 
 def _between(places: NDArray[np.intp], begin: int, end: int) -> slice:

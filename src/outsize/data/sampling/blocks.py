@@ -17,7 +17,6 @@ from outsize.raster.reading.read import SceneReader
 from outsize.tiles.window import Window
 
 _READ_PX = 1024
-_MANY_PX = 2**17
 
 
 @dataclass(frozen=True)
@@ -75,23 +74,6 @@ def count_blocks(labels: NDArray[np.uint8], num_classes: int, block_px: int) -> 
     numbers = np.arange(rows * cols).reshape(rows, 1, cols, 1) * (IGNORE + 1)
     found = np.bincount((whole + numbers).ravel(), minlength=rows * cols * (IGNORE + 1))
     return found.reshape(rows * cols, IGNORE + 1)[:, :num_classes].astype(np.int32)
-
-
-def count_classes(labels: Sequence[NDArray[np.uint8]], num_classes: int) -> NDArray[np.int64]:
-    """Count the pixels of each class in each of several arrays of labels: (array, class)."""
-    return np.stack([_histogram(array)[:num_classes] for array in labels]).astype(np.int64)
-
-
-def _histogram(labels: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Count all values; of many labels two at a time, for each that is counted first becomes a number of 8 bytes."""
-    flat = labels.ravel()
-    if flat.size < _MANY_PX:
-        return np.bincount(flat, minlength=IGNORE + 1)
-    even = flat.size // 2 * 2
-    pairs = np.bincount(flat[:even].view(np.uint16), minlength=(IGNORE + 1) ** 2)
-    pairs = pairs.reshape(IGNORE + 1, IGNORE + 1)
-    num_px: NDArray[np.intp] = pairs.sum(0) + pairs.sum(1)
-    return num_px + np.bincount(flat[even:], minlength=IGNORE + 1)
 
 
 def _count_area(

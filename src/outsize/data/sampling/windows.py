@@ -19,6 +19,7 @@ from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling.blocks import BlockIndex, areas_of
 from outsize.data.sampling.draw import Mix, Place, Places
 from outsize.data.scenes import LabelledScene, read_labels
+from outsize.data.targets import ClassRaster, ObjectList
 from outsize.raster.reading.read import SceneInfo
 from outsize.units import Size, num_px_of
 
@@ -73,7 +74,7 @@ class TrainingWindows:
             # the image is read only for labels that will do
             if has_classes(labels, num_wanted) or attempt == _MAX_TRIES - 1:
                 drawn = self._read(place, labels)
-                if has_classes(drawn.labels, num_wanted):
+                if has_classes(labels, num_wanted):  # of what is valid
                     break
         return augment(resize(drawn, self._tile_px), self._augmentations, rng, self._statistics)
 
@@ -113,8 +114,10 @@ class TrainingWindows:
         with self._open.lend(info) as reader:
             reader.read_into(place.window, pixels, valid)
         labels[~valid] = IGNORE
-        sample = Sample(pixels, valid, labels)
-        return sample if self._scenes[place.scene].objects is None else self._with_objects(sample, place)
+        sample = Sample(pixels, valid, ClassRaster(labels))
+        return (
+            sample if self._scenes[place.scene].objects is None else self._with_objects(sample, labels, place)
+        )
 
     def _dtype(self, info: SceneInfo) -> np.dtype[Any]:
         """Return the dtype of samples of a scene, whatever is drawn for each, for batches have one.
@@ -124,7 +127,7 @@ class TrainingWindows:
         as_float = self._adds_noise or (self._scales and info.dtype != "uint8")
         return np.dtype("float32" if as_float else info.dtype)
 
-    def _with_objects(self, sample: Sample, place: Place) -> Sample:
+    def _with_objects(self, sample: Sample, labels: NDArray[np.uint8], place: Place) -> Sample:
         """Add the objects of a window; what may not be learnt from is blanked out, lest it be taken for empty."""
         scene = self._scenes[place.scene]
         assert scene.objects is not None
@@ -132,7 +135,7 @@ class TrainingWindows:
             scene.objects, place.window, self._inside(place), scene.image.shrink
         )
         np.copyto(sample.image, 0, where=~known)
-        return replace(sample, valid=sample.valid & known, objects=objects)
+        return replace(sample, valid=sample.valid & known, target=ObjectList(ClassRaster(labels), objects))
 
     def _share_kept(self) -> float:
         """Return the share of windows with one class to keep, so that not more than `empty_share` remain."""

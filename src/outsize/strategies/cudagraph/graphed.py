@@ -28,6 +28,7 @@ from outsize.strategies.compat import ask_no_pool, drop_pool
 from outsize.strategies.cudagraph.paged import PagedMemory
 from outsize.strategies.steps.before import Before
 from outsize.strategies.steps.step import Step, Terms
+from outsize.tiles.window import Window
 
 NUM_PLAIN = 3  # steps before one is recorded
 _CORNER_PX = 64  # multiples of which most models work in, and of which each norm has several values
@@ -201,7 +202,7 @@ class _Recording:
             self.memory.close()
 
     def replay(self, batch: Batch) -> Terms:
-        for mine, given in zip(_tensors(self.batch), _tensors(batch), strict=True):
+        for mine, given in zip(self.batch.tensors(), batch.tensors(), strict=True):
             if mine is not given:
                 mine.copy_(given, non_blocking=True)
         self.totals.copy_(_listed(batch.totals), non_blocking=True)
@@ -249,7 +250,8 @@ def _warm(step: Step, model: nn.Module, batch: Batch) -> None:
     height_px, width_px = (
         min(each, -(-each // 4 // _CORNER_PX) * _CORNER_PX) for each in batch.images.shape[-2:]
     )
-    corner = batch.each(lambda tensor: tensor[..., :height_px, :width_px].contiguous())
+    window = Window(0, 0, height_px, width_px)
+    corner = batch.crop(window, window).each(Tensor.contiguous)
     before = Before(model)
     before.take()
     try:
@@ -308,7 +310,7 @@ def _mend(device: torch.device, pool: Any, stream: torch.cuda.Stream, numbers: T
 
 def _kind(model: nn.Module, batch: Batch) -> Hashable:
     """Return what steps that can be replayed by the same recording have in common."""
-    shapes = tuple((each.shape, each.dtype) for each in _tensors(batch))
+    shapes = tuple((each.shape, each.dtype) for each in batch.tensors())
     trained = tuple(each.requires_grad for each in model.parameters())
     modes = tuple(each.training for each in model.modules())
     return shapes, tuple(batch.totals), trained, modes, getattr(model, "output", None)
@@ -316,10 +318,6 @@ def _kind(model: nn.Module, batch: Batch) -> Hashable:
 
 def _is_on_gpu(batch: Batch) -> bool:
     return batch.images.device.type == "cuda"
-
-
-def _tensors(batch: Batch) -> Iterator[Tensor]:
-    yield from (batch.images, batch.valid, batch.labels, *batch.maps.values())
 
 
 def _listed(totals: Mapping[str, float | Tensor]) -> Tensor:

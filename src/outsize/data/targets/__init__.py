@@ -1,0 +1,27 @@
+"""What is learnt of a sample and of a batch; the only place that knows how each kind changes with its picture.
+
+    reading -> Target  -> flip, turn, resize -> stack -> Targets -> part, crop -> the sums of a task's losses
+               of one sample                             of a batch
+
+| of a sample | of a batch     | what is learnt                                                           |
+|-------------|----------------|--------------------------------------------------------------------------|
+| ClassRaster | ClassRasters   | a class for each pixel                                                   |
+| ObjectList  | ObjectLists    | objects with masks; their raster of classes says where windows are drawn |
+| OneClass    | OneClassEach   | one class for the whole picture                                          |
+"""
+
+from outsize.data.targets.objects import ObjectList, ObjectLists
+from outsize.data.targets.one_class import OneClass, OneClassEach
+from outsize.data.targets.raster import ClassRaster, ClassRasters
+from outsize.data.targets.target import Target, Targets
+
+__all__ = [
+    "ClassRaster",
+    "ClassRasters",
+    "ObjectList",
+    "ObjectLists",
+    "OneClass",
+    "OneClassEach",
+    "Target",
+    "Targets",
+]
