@@ -25,10 +25,13 @@ MANY_PARAMETERS = {
     ("cli.py", "predict"),
     ("commands/predict.py", "predict"),
     ("data/synthetic/scenes.py", "draw_scene"),
+    ("strategies/spatial/layers.py", "_conv_transpose2d"),
 }
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
+    "strategies.spatial.borders": "strategies/spatial/test_layers.py",
+    "strategies.spatial.rows": "strategies/spatial/test_layers.py",
     "infer.fill": "infer/test_scene.py",
     "commands.training.saving": "commands/test_saving.py",
     "commands.training.lessons": "commands/test_train_mix.py",

@@ -70,10 +70,14 @@ class _NormsAcross(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
-        return _batch_norm(*args, **given) if func is nn.functional.batch_norm else func(*args, **given)
+        return (
+            batch_norm_over_ranks(*args, **given)
+            if func is nn.functional.batch_norm
+            else func(*args, **given)
+        )
 
 
-def _batch_norm(
+def batch_norm_over_ranks(
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
