@@ -25,7 +25,7 @@ class Need(NamedTuple):
 
 
 def with_borders(inputs: Tensor, need: Need, rows: Rows) -> Tensor:
-    """Return a tensor (sample, channel, row, column) with the neighbours' rows around it; the picture's ends have none."""
+    """Return a tensor (sample, channel, row, column) and its neighbours' rows; the picture's ends have none."""
     if need == (0, 0):
         return inputs
     if max(need) > inputs.shape[2]:
