@@ -36,7 +36,7 @@ from outsize.infer.object_scene import finder_of
 from outsize.infer.objects import find_objects
 from outsize.infer.ready import load_ready
 from outsize.job import load_job
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import SceneReader, describe
 from outsize.runs import RunFolder
 
 CORNER_PX = 512  # side of what is filled of a scene that is nearly empty

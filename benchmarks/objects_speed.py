@@ -32,7 +32,7 @@ from outsize.data.scenes import open_image
 from outsize.infer.object_scene import finder_of
 from outsize.infer.ready import load_ready
 from outsize.job import load_job
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.runs import RunFolder
 from outsize.tiles.window import Window
 

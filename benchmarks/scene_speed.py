@@ -35,8 +35,8 @@ from outsize.infer.ready import Ready, make_ready
 from outsize.job import ClassSpec, LimitsSection
 from outsize.models import build_model
 from outsize.progress import Reporter
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
-from outsize.raster.vectors.region_layers import write_polygons
+from outsize.raster.reading import SceneInfo, SceneReader, describe
+from outsize.raster.vectors import write_polygons
 from outsize.raster.writing import Layer, TileStore, make_cog
 from outsize.tasks.segment import NODATA, Wanted
 from outsize.tiles.grid import cover, redundancy

@@ -1,6 +1,6 @@
 """A contract of our own for import-linter: a room inside a room is entered by its door.
 
-    outsize/raster/reading/__init__.py    the door: anybody who may import the room imports this
+    outsize/raster/reading/__init__.py    the door: whoever may import the room imports this; its own files do not
                           /scene.py       behind the door: for files of raster/reading alone
 
 `protected` contracts say the same, one for each room; this one holds for every room, also for one made tomorrow.
@@ -20,24 +20,25 @@ class Doors(Contract):
     open_rooms = fields.SetField(subfield=fields.StringField(), required=False, default=set())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Look at each module of each sub-package for importers from outside."""
+        """Look who imports each sub-package, and the modules in it."""
         inside = [module.rpartition(".")[0] for module in graph.modules if module.count(".") >= 3]
         rooms = sorted(set(inside) - set(self.open_rooms))  # type: ignore[call-overload]
         broken = [
             (importer, behind, graph.get_import_details(importer=importer, imported=behind))
             for room in rooms
-            for behind in sorted(graph.find_children(room))
+            for behind in (room, *sorted(graph.find_children(room)))
             for importer in sorted(graph.find_modules_that_directly_import(behind))
-            if not f"{importer}.".startswith(f"{room}.")
+            if importer.startswith(f"{room}.") == (behind == room) and importer != room
         ]
         stale = sorted(set(self.open_rooms) - set(inside))  # type: ignore[call-overload]
         return ContractCheck(kept=not broken and not stale, metadata={"broken": broken, "stale": stale})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
         """Name each import that goes past a door."""
-        for importer, behind, details in check.metadata["broken"]:
-            door = behind.rpartition(".")[0]
+        for importer, imported, details in check.metadata["broken"]:
+            is_inside = importer.startswith(f"{imported}.")
+            remedy = "take it from its own file" if is_inside else f"ask {imported.rpartition('.')[0]} for it"
             lines = ", ".join(str(each["line_number"]) for each in details)
-            output.print_error(f"{importer} imports {behind} (l. {lines}): ask {door} for it", bold=False)
+            output.print_error(f"{importer} imports {imported} (l. {lines}): {remedy}", bold=False)
         for room in check.metadata["stale"]:
             output.print_error(f"open_rooms names {room}, which is no room", bold=False)

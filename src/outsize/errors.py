@@ -99,6 +99,11 @@ def found_in(message: str) -> str:
     return message.partition(": found ")[2].partition(", needed ")[0] or message
 
 
+def one_line(error: BaseException) -> str:
+    """Return an error's text without line breaks."""
+    return " ".join(str(error).split())
+
+
 def first_line(error: BaseException) -> str:
     """Say what an error of another's code is, in one line: its kind, and how its message begins."""
     lines = str(error).strip().splitlines()

@@ -17,7 +17,7 @@ from typing import Any
 from tests import preloaded
 
 from outsize import cli
-from outsize.raster.writing.write import TileStore
+from outsize.raster.writing import TileStore
 
 
 def drop_privileges() -> None:

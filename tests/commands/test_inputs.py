@@ -13,7 +13,7 @@ from PIL import Image
 from outsize.commands.inputs import bands_of, expand, open_inputs, open_stack
 from outsize.errors import DataError
 from outsize.job import ClassSpec, DataSection
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.runs import RunFolder
 
 BANDS = ("red", "green", "nir")

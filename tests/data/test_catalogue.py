@@ -18,7 +18,7 @@ from outsize.data.sample import IGNORE
 from outsize.data.scenes import label_table, read_labels
 from outsize.errors import DataError, JobError
 from outsize.job import DataSection
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 
 WriteRaster = Callable[..., Path]
 CLASSES = [{"name": "ground", "value": 0}, {"name": "house", "value": 1}]

@@ -11,7 +11,7 @@ import pytest
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import find_images, label_table, labels_path, open_scenes, read_labels
 from outsize.errors import DataError
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import SceneReader, describe
 from outsize.tiles.window import Window
 
 WriteRaster = Callable[..., Path]

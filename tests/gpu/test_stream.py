@@ -20,7 +20,7 @@ from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model
 from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Plan
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import SceneReader, describe
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
 from outsize.tiles.halo import derive_halo

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from torch import Tensor, nn
 
-from outsize.raster.reading.read import SceneInfo, describe
+from outsize.raster.reading import SceneInfo, describe
 
 SIDE = 28
 

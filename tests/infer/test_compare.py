@@ -13,7 +13,7 @@ from outsize.infer.ready import make_ready
 from outsize.job import LimitsSection
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
-from outsize.raster.reading.read import describe
+from outsize.raster.reading import describe
 from outsize.tiles.halo import Halo, Reach, derive_halo
 from outsize.train.checkpoint import Card
 

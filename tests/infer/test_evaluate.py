@@ -17,7 +17,7 @@ from outsize.infer import evaluate
 from outsize.infer.evaluate import MapFiles, compare_map, compare_maps, num_windows
 from outsize.metrics.boundary import Tolerances, count_outlines
 from outsize.progress import Reporter
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
 from outsize.tiles.window import Window
 
 WriteRaster = Callable[..., Path]

@@ -18,7 +18,7 @@ from outsize.infer.many import find_in_many
 from outsize.infer.object_picture import draw_objects, outlined
 from outsize.infer.objects import find_objects
 from outsize.infer.truth import beside, score_scenes, true_objects
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
 
 

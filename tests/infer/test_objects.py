@@ -19,7 +19,7 @@ from outsize.errors import ModelError
 from outsize.infer.objects import Finder, detect_tiles, find_objects
 from outsize.infer.stream import Settings
 from outsize.plan.plan import Tiling
-from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.tiles.halo import Halo, Reach
 
 CPU = Settings(batch=2, device=torch.device("cpu"), num_threads=1)
@@ -101,7 +101,7 @@ def test_memory_goes_with_the_objects_and_not_with_the_scene(tmp_path: Path) -> 
 def test_resident_memory_does_not_grow_with_the_scene(tmp_path: Path) -> None:
     code = (
         "import re, sys; from pathlib import Path; from tests.infer.test_objects import find\n"
-        "from outsize.raster.reading.read import describe; num = len(find(describe(Path(sys.argv[1])), 512, 64))\n"
+        "from outsize.raster.reading import describe; num = len(find(describe(Path(sys.argv[1])), 512, 64))\n"
         "print(num, re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )
     picture, _ = draw_discs(512, 512, 40)

@@ -13,7 +13,7 @@ from torch import nn
 
 from outsize.data.pixels.edges import map_maker
 from outsize.infer.prepare import make_prepare
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import SceneReader, describe
 from outsize.train.checkpoint import Card
 
 WriteRaster = Callable[..., Path]

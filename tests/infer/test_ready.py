@@ -12,7 +12,7 @@ from torch import nn
 from outsize.infer.ready import load_ready, make_ready, wants_bf16
 from outsize.job import LimitsSection
 from outsize.plan.predict.choose import window_pixels
-from outsize.raster.reading.read import describe
+from outsize.raster.reading import describe
 from outsize.runs import RunFolder
 from outsize.train.checkpoint import Card
 

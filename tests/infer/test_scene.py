@@ -23,8 +23,8 @@ from outsize.infer.scene import Products, predict_scene
 from outsize.infer.stream import Settings
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
+from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA
 from outsize.train.checkpoint import Card
 

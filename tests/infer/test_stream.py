@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from outsize.errors import DataError
 from outsize.infer.stream import Settings, TileResult, Waits, stream_tiles
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
+from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.tiles.grid import cover
 from outsize.tiles.window import Tile, Window
 

@@ -12,7 +12,7 @@ import shapely
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import label_table, open_scenes
 from outsize.infer.view import view_window
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
 from outsize.tiles.window import Window
 
 

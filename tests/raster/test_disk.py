@@ -15,8 +15,8 @@ CHILD = """
 import resource, sys
 from pathlib import Path
 from outsize.errors import OutputError
-from outsize.raster.writing.cog import make_cog
-from outsize.raster.vectors.region_layers import write_polygons
+from outsize.raster.writing import make_cog
+from outsize.raster.vectors import write_polygons
 
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
 folder.mkdir()

@@ -22,7 +22,7 @@ from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
 from outsize.data.targets import ClassRaster, Targets
 from outsize.losses import Weights
-from outsize.raster.reading.read import describe
+from outsize.raster.reading import describe
 from outsize.train.feed import BatchMaker, Feed
 
 

@@ -78,7 +78,7 @@ def agree_on_map(subject: Subject, picture: Pictured, min_score: float) -> Agree
     """Compare outlines on the ground; of what was found, only what the map has."""
     from outsize.data.objects.object import shared_px
     from outsize.metrics.map_objects import add, agree
-    from outsize.raster.vectors.object_shapes import outline
+    from outsize.raster.vectors import outline
 
     georef = subject.scene.image.georef
     places = [each for each in picture.truth if each.class_id < 0]

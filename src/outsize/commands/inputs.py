@@ -11,7 +11,7 @@ from outsize.job import DataSection
 from outsize.runs import RunFolder, as_written, read_json
 
 if TYPE_CHECKING:
-    from outsize.raster.reading.read import SceneInfo
+    from outsize.raster.reading import SceneInfo
 
 _SUFFIXES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".jp2", ".vrt")
 
@@ -45,7 +45,7 @@ def expand(images: Sequence[Path], data: DataSection) -> list[Path]:
 
 def open_stack(text: str, bands: Sequence[str], data: DataSection) -> SceneInfo:
     """Describe the scene of a list of files, one for each band: in the order of the model's, or as NAME=FILE."""
-    from outsize.raster.reading.stack import stack_bands
+    from outsize.raster.reading import stack_bands
 
     parts = [part.strip() for part in text.split(",") if part.strip()]
     named = {name: Path(file) for name, equals, file in (part.partition("=") for part in parts) if equals}
@@ -75,7 +75,7 @@ def bands_of(run: RunFolder) -> tuple[str, ...]:
 
 def _refuse_swapped(files: dict[str, Path], data: DataSection) -> None:
     """Refuse a file that says it is another of the bands than the one at its place."""
-    from outsize.raster.reading.read import describe
+    from outsize.raster.reading import describe
 
     for name, file in files.items():
         own = describe(file, allow_references=data.allow_references).band_names[0]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from outsize.infer.object_scene import ObjectProducts
     from outsize.infer.ready import Ready
     from outsize.infer.scene import Products
-    from outsize.raster.reading.read import SceneInfo
-    from outsize.raster.vectors.aoi import AreaOfInterest
+    from outsize.raster.polygons import AreaOfInterest
+    from outsize.raster.reading import SceneInfo
 
 
 def predict(  # noqa: PLR0913 (each is what a user may say)
@@ -131,7 +131,7 @@ def _lay_areas(
     aoi: Path | None, infos: Sequence[SceneInfo], reporter: Reporter
 ) -> dict[Path, AreaOfInterest | None]:
     """Return the part to predict of each scene, None being all of it; scenes outside the area are left out."""
-    from outsize.raster.vectors.aoi import open_aoi
+    from outsize.raster.polygons import open_aoi
 
     if aoi is None:
         return {info.path: None for info in infos}
@@ -209,7 +209,7 @@ def _approximation(ready: Ready, info: SceneInfo, reporter: Reporter) -> dict[st
 
 
 def _warn_resolution(ready: Ready, info: SceneInfo, reporter: Reporter) -> None:
-    from outsize.raster.vectors.area import pixel_sides_m
+    from outsize.raster.pixel_area import pixel_sides_m
 
     trained, given = ready.card.resolution, pixel_sides_m(info.georef, info.height, info.width)
     if trained is None or given is None:

@@ -13,7 +13,7 @@ from outsize.units import format_pixels, format_seconds
 if TYPE_CHECKING:
     from outsize.infer.object_scene import ObjectProducts
     from outsize.infer.ready import Ready
-    from outsize.raster.reading.read import SceneInfo
+    from outsize.raster.reading import SceneInfo
 
 
 def predict_objects(

@@ -16,7 +16,7 @@ from outsize.runs import RunFolder
 if TYPE_CHECKING:
     from outsize.data.scenes import LabelledScene
     from outsize.infer.evaluate import MapFiles
-    from outsize.raster.vectors.aoi import AreaOfInterest
+    from outsize.raster.polygons import AreaOfInterest
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def open_split(
 ) -> tuple[Subject, ...]:
     """Open the scenes of a split; those that an area of interest misses are left out, and named."""
     from outsize.data.recall import recall_scenes
-    from outsize.raster.vectors.aoi import open_aoi
+    from outsize.raster.polygons import open_aoi
 
     scenes = recall_scenes(run.split, split, job.data)
     names = short_names([scene.image.path for scene in scenes])

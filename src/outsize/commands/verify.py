@@ -16,7 +16,7 @@ from outsize.runs import RunFolder, as_written, open_run, read_json, write_json
 if TYPE_CHECKING:
     from outsize.infer.ready import Ready
     from outsize.plan.plan import Plan
-    from outsize.raster.reading.read import SceneInfo
+    from outsize.raster.reading import SceneInfo
     from outsize.train.claims import ProvingGround
     from outsize.train.proofs import StepProof, SwapProof
 

@@ -20,9 +20,8 @@ from outsize.data.scenes import LabelledScene, open_image
 from outsize.data.split import BadFile, Splits, check_split, share_blocks
 from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain, listed
 from outsize.job import DataSection
-from outsize.raster.reading.picture import has_picture_name
-from outsize.raster.reading.read import describe
-from outsize.raster.vectors.burn import is_vector
+from outsize.raster.polygons import is_vector
+from outsize.raster.reading import describe, has_picture_name
 
 FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
     "scenes": find_patterns,

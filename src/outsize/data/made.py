@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.raster import disk
-from outsize.raster.reading.scene import SceneInfo, describe
+from outsize.raster.reading import SceneInfo, describe
 
 _KEY = "outsize"  # the text of a PNG that says what it was made of
 

@@ -8,8 +8,7 @@ from typing import Any
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.errors import RunError, explain
 from outsize.job import DataSection
-from outsize.raster.reading.read import describe
-from outsize.raster.reading.scene import SceneInfo, shrunk
+from outsize.raster.reading import SceneInfo, describe
 from outsize.runs import as_written, read_json
 from outsize.tiles.window import Window
 
@@ -35,7 +34,7 @@ def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledSc
         marked = describe(labels, allow_references=data.allow_references)
         with as_written(path, "train"):
             areas = tuple(_inside(Window(*area), info) for area in entry["areas"])
-        scenes.append(LabelledScene(info, shrunk(marked, data.shrink, nearest=True), areas, held))
+        scenes.append(LabelledScene(info, marked.shrunk(data.shrink, nearest=True), areas, held))
     return tuple(scenes)
 
 

@@ -17,11 +17,9 @@ from outsize.data.sample import IGNORE
 from outsize.errors import DataError, JobError, explain
 from outsize.files.walk import matching
 from outsize.job import DataSection
-from outsize.raster.reading.align import fits, is_made_of, warp_labels
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
-from outsize.raster.reading.scene import shrunk
-from outsize.raster.reading.stack import stack_bands
-from outsize.raster.vectors.burn import PolygonLabels, burn_labels, is_vector, list_attributes, value_named
+from outsize.raster.labels import lie_on_grid, warp_labels
+from outsize.raster.polygons import PolygonLabels, burn_labels, is_vector, list_attributes
+from outsize.raster.reading import SceneInfo, SceneReader, describe, stack_bands
 from outsize.tiles.window import Window
 
 _UNKNOWN = 254  # marks a label value that is in no class
@@ -38,9 +36,8 @@ class LabelledScene:
 
     def shrunk(self, shrink: int) -> LabelledScene:
         """Return the scene read at a part of its size."""
-        return replace(
-            self, image=shrunk(self.image, shrink), labels=shrunk(self.labels, shrink, nearest=True)
-        )
+        labels = self.labels.shrunk(shrink, nearest=True)
+        return replace(self, image=self.image.shrunk(shrink), labels=labels)
 
 
 def find_images(patterns: Sequence[str], labels_name: str, *, folders: bool = False) -> tuple[Path, ...]:
@@ -76,7 +73,7 @@ def open_scenes(
     for path in find_images(patterns, labels_name):
         image = describe(path, allow_references=allow_references)
         labels = describe(labels_path(path, labels_name), allow_references=allow_references)
-        fits(labels, image)
+        lie_on_grid(labels, image)
         scenes.append(LabelledScene(image, labels))
     return tuple(scenes)
 
@@ -89,23 +86,21 @@ def open_scene(path: Path, data: DataSection, cache: Path) -> LabelledScene:
     if is_vector(source.name):
         polygons = polygons_of(source, data)
         key = _key(source, image, str(polygons), str(data.ignore_value))
-        if not is_made_of(target, key):
-            burn_labels(polygons, image, target, ignore_value=data.ignore_value[0], key=key)
+        burn_labels(polygons, image, target, ignore_value=data.ignore_value[0], key=key)
         return LabelledScene(image, describe(target))
     labels = describe(source, allow_references=data.allow_references)
     refuse_colours(labels)
-    if fits(labels, image):
+    if lie_on_grid(labels, image):
         return LabelledScene(image, labels)
     key = _key(source, image, str(data.ignore_value))
-    if not is_made_of(target, key):
-        warp_labels(labels, image, target, ignore_value=data.ignore_value[0], key=key)
+    warp_labels(labels, image, target, ignore_value=data.ignore_value[0], key=key)
     return LabelledScene(image, describe(target))
 
 
 def open_image(path: Path, data: DataSection) -> SceneInfo:
     """Describe one image: a file, or the stack of its bands; read in the order of data.bands where that is given."""
     if not data.stack:
-        info = shrunk(describe(path, allow_references=data.allow_references), data.shrink)
+        info = describe(path, allow_references=data.allow_references).shrunk(data.shrink)
         return in_order(data.bands, info)
     return stack_bands(path, stack_files(path, data), allow_references=data.allow_references)
 
@@ -214,8 +209,7 @@ def _first(mask: NDArray[np.bool_], window: Window) -> str:
 
 def polygons_of(source: Path, data: DataSection) -> PolygonLabels:
     """Say what polygons mean, from the keys of the job."""
-    by_name = {each.name: each.value for each in data.classes}
-    outside = None if data.outside is None else value_named(data.outside, "data.outside", by_name)
+    outside = None if data.outside is None else data.class_value("outside")
     if (data.attribute is None) == (data.all_polygons is None):
         found = "neither" if data.attribute is None else "both"
         known = ", ".join(list_attributes(source, data.layer)) or "none"
@@ -226,7 +220,7 @@ def polygons_of(source: Path, data: DataSection) -> PolygonLabels:
             )
         )
     if data.all_polygons is not None:
-        values = {"": value_named(data.all_polygons, "data.all_polygons", by_name)}
+        values = {"": data.class_value("all_polygons")}
         return PolygonLabels(source, data.layer, None, values, outside)
     values = {each.name if each.attribute is None else each.attribute: each.value for each in data.classes}
     return PolygonLabels(source, data.layer, data.attribute, values, outside)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
+from outsize.errors import UnsafeFileError, explain
 from outsize.units import format_bytes
 
 _KINDS = {
@@ -15,6 +17,30 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/|/vsi|\\\\|//")  # http:/, s3:/, /vsicurl/, \\server\share
+
+
+def is_address(name: str) -> bool:
+    """Say whether a name is an address (a web address, a GDAL virtual path) and not a file's path."""
+    return _ADDRESS.match(name) is not None
+
+
+def is_plain(path: Path) -> bool:
+    """Say whether a file is there; refuse what is no plain file, on which to open would wait or never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        remedy = "copy what comes out of it into a file"
+        raise UnsafeFileError(explain(f"{path} is refused", "a pipe or a device", "a plain file", remedy))
+    return stat.S_ISREG(mode)
+
+
+def first_bytes(path: Path, num: int) -> bytes:
+    """Return what a file begins with."""
+    with path.open("rb") as file:
+        return file.read(num)
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:

@@ -22,8 +22,8 @@ from outsize.infer.scene import Products, predict_scene
 from outsize.infer.unanswered import unanswered_line
 from outsize.job import LimitsSection, check_limits, load_job
 from outsize.progress import Reporter
-from outsize.raster.reading.read import SceneInfo, describe
-from outsize.raster.vectors.features import choose_driver
+from outsize.raster.reading import SceneInfo, describe
+from outsize.raster.vectors import choose_driver
 from outsize.runs import leaving_no_empty_folder, open_run
 from outsize.tasks.segment import threshold_for
 

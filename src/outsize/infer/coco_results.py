@@ -14,7 +14,7 @@ from outsize.data.objects.object import Object, make_object, pack_runs, runs
 from outsize.errors import RunError, explain
 from outsize.files.ownership import MADE_BY
 from outsize.files.trees import read_json_tree
-from outsize.raster.reading.scene import SceneInfo
+from outsize.raster.reading import SceneInfo
 from outsize.runs import write_text
 from outsize.tiles.window import Window
 

@@ -16,7 +16,7 @@ from outsize.infer.sides import fitted
 from outsize.infer.stream import answer
 from outsize.measure.trying.apart import further
 from outsize.plan.plan import Tiling
-from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo
 from outsize.tiles.window import Tile, middle_window

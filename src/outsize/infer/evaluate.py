@@ -20,8 +20,8 @@ from outsize.metrics.boundary import OutlineCounts, Tolerances, count_outlines, 
 from outsize.metrics.calibration import Reliability, no_pixels, reliability
 from outsize.metrics.confusion import Counts, confusion
 from outsize.progress import Bar
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
+from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.tiles.window import Window
 
 _SIDE_PX = 2048  # a multiple of the side of a place

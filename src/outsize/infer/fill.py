@@ -18,8 +18,8 @@ from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Settings, TileResult, Waits
 from outsize.infer.unanswered import none_answered
 from outsize.progress import Reporter
-from outsize.raster.reading.read import SceneReader
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
+from outsize.raster.reading import SceneReader
 from outsize.raster.writing import Layer, TileStore
 from outsize.tasks.segment import NODATA, Wanted, decode
 from outsize.threads import Threads

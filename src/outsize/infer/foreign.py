@@ -22,7 +22,7 @@ from outsize.job import ClassSpec, parse_colour
 from outsize.measure.tracing.answers import Part, answer_on_shapes
 from outsize.measure.tracing.trace import example_shape
 from outsize.models import input_maps, num_inputs
-from outsize.raster.reading.read import SceneInfo
+from outsize.raster.reading import SceneInfo
 from outsize.train.checkpoint import Card
 
 _FAVOURITE = "['out']"  # torchvision's name for it

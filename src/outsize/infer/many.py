@@ -12,7 +12,7 @@ from torch import Tensor
 from outsize.data.feeding.loader import prefetch
 from outsize.data.objects.object import Object
 from outsize.infer.objects import Finder, find_objects, only_valid
-from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.tiles.window import Tile, Window
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from outsize.data.objects.object import Object, crop
 from outsize.files.ownership import MADE_BY
-from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.runs import write_beside
 from outsize.tasks.draw import GAP_PX, Colour, stretch
 from outsize.tiles.window import Window, middle_window

@@ -20,9 +20,9 @@ from outsize.infer.ready import Ready
 from outsize.infer.stream import Waits
 from outsize.job import ObjectsSection
 from outsize.progress import Reporter
-from outsize.raster.reading.read import SceneInfo, SceneReader
-from outsize.raster.vectors.aoi import AreaOfInterest
-from outsize.raster.vectors.object_layers import Layers, write_objects
+from outsize.raster.polygons import AreaOfInterest
+from outsize.raster.reading import SceneInfo, SceneReader
+from outsize.raster.vectors import ObjectSummary, write_objects
 from outsize.raster.writing import write_ids
 from outsize.tiles.grid import redundancy
 from outsize.train.checkpoint import Card
@@ -126,7 +126,7 @@ def _predict_objects(
 
 def write_products(
     objects: Sequence[Object], unsure: Sequence[Object], card: Card, info: SceneInfo, products: ObjectProducts
-) -> Layers:
+) -> ObjectSummary:
     """Write all files that are wanted of one scene's objects; the unsure ones are in the COCO file only."""
     section, names = products.section, [each.name for each in card.classes]
     layers = write_objects(

@@ -30,8 +30,8 @@ from outsize.infer.seams import Sighting, see, settle
 from outsize.infer.stream import Prepare, Settings, Waits
 from outsize.plan.plan import Tiling
 from outsize.progress import Bar
-from outsize.raster.reading.read import SceneInfo, SceneReader
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
+from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.tiles.grid import cover
 from outsize.tiles.window import Tile, Window
 

@@ -12,7 +12,7 @@ from outsize.data.pixels.edges import MapMaker, gains_to_bytes
 from outsize.data.pixels.normalise import normalise, with_maps
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.infer.stream import Prepare
-from outsize.raster.reading.read import SceneInfo
+from outsize.raster.reading import SceneInfo
 
 
 def make_prepare(

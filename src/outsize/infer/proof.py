@@ -14,7 +14,7 @@ from outsize.infer.ready import Ready
 from outsize.measure.trying.probe import ProbeResult, probe_halo
 from outsize.measure.trying.trial import try_tiling
 from outsize.models import num_inputs
-from outsize.raster.reading.read import SceneInfo
+from outsize.raster.reading import SceneInfo
 from outsize.tiles.halo import Halo, Obstacle
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-11}  # of the largest logit

@@ -26,9 +26,9 @@ from outsize.infer.unanswered import unanswered_line
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
 from outsize.raster import disk
-from outsize.raster.reading.read import SceneInfo
-from outsize.raster.vectors.aoi import AreaOfInterest
-from outsize.raster.vectors.region_layers import write_polygons
+from outsize.raster.polygons import AreaOfInterest
+from outsize.raster.reading import SceneInfo
+from outsize.raster.vectors import write_polygons
 from outsize.raster.writing import TileStore, make_cog, write_style
 from outsize.stopping import Stopped
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted

@@ -27,7 +27,7 @@ from outsize.errors import ModelError, OutsizeError, explain, first_line
 from outsize.measure.tensors import format_shapes, shapes_of
 from outsize.measure.tracing.where import layer_of
 from outsize.plan.plan import Passes
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.strategies.steps.recover import ran_out
 from outsize.tasks.segment import NODATA, UNANSWERED
 from outsize.threads import Threads

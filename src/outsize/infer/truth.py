@@ -19,7 +19,7 @@ from outsize.infer.objects import Finder
 from outsize.infer.stream import Settings
 from outsize.metrics.instances import Pictured, average_precision
 from outsize.plan.plan import Tiling
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
 from outsize.tiles.window import Window
 
 VALIDATION_SCORE = 0.05  # least score of objects that are scored: average precision wants the unsure ones too

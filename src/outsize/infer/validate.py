@@ -20,7 +20,7 @@ from outsize.infer.stream import Settings
 from outsize.metrics.confusion import Counts, confusion
 from outsize.models import input_maps
 from outsize.plan.plan import Tiling
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.tasks.segment import Wanted, decode
 
 

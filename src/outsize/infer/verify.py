@@ -13,7 +13,7 @@ from outsize.infer.api import Statistics, ready_module
 from outsize.infer.proof import HaloProof, Proof, TiledProof, TrialProof, Unproven, prove_tiles
 from outsize.infer.ready import Ready, load_ready
 from outsize.job import check_limits, load_job
-from outsize.raster.reading.read import SceneInfo, describe
+from outsize.raster.reading import SceneInfo, describe
 from outsize.runs import open_run
 from outsize.tasks import TASKS
 from outsize.tiles.halo import Halo

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.infer.evaluate import counted_pixels
-from outsize.raster.reading.read import SceneReader, describe
-from outsize.raster.vectors.aoi import AreaOfInterest
+from outsize.raster.polygons import AreaOfInterest
+from outsize.raster.reading import SceneReader, describe
 from outsize.tasks.draw import stretch
 from outsize.tiles.window import Window
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
+from outsize.errors import JobError, explain
 from outsize.job.fields import Colour, LabelsName, LabelValues, MistakenValue, Section, Strings
 
 
@@ -96,6 +98,15 @@ class DataSection(Section):
     allow_references: bool = Field(
         False, description="trust the files: any GDAL format, VRTs that point elsewhere, network addresses"
     )
+
+    def class_value(self, key: str) -> int:
+        """Return the value of the class that the text of a key names."""
+        name, values = getattr(self, key), {each.name: each.value for each in self.classes}
+        if name not in values:
+            near = difflib.get_close_matches(name, values, n=len(values), cutoff=0.0)
+            need, remedy = f"one of {', '.join(near)}", f"did you mean {near[0]!r}?"
+            raise JobError(explain(f"data.{key} names no class", repr(name), need, remedy))
+        return values[name]
 
     @property
     def is_dataset(self) -> bool:

@@ -26,10 +26,16 @@ class GeoRef:
     crs_wkt: str | None
     transform: Transform
 
-    def ground(self, row: float, col: float) -> tuple[float, float]:
-        """Return x and y of a point given in rows and columns."""
+    def ground(self, row: Any, col: Any) -> tuple[Any, Any]:
+        """Return x and y of points given in rows and columns; numbers or arrays."""
         a, b, c, d, e, f = self.transform
         return a * col + b * row + c, d * col + e * row + f
+
+    def pixel(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Return row and column of points on the ground; numbers or arrays."""
+        a, b, c, d, e, f = self.transform
+        size = a * e - b * d
+        return (a * (y - f) - d * (x - c)) / size, (e * (x - c) - b * (y - f)) / size
 
     @property
     def resolution(self) -> tuple[float, float]:
@@ -55,3 +61,12 @@ class Raster:
     pixels: NDArray[Any]
     valid: NDArray[np.bool_]
     georef: GeoRef
+
+
+def same_crs(first_wkt: str | None, second_wkt: str | None) -> bool:
+    """Say whether two coordinate systems are one."""
+    from rasterio.crs import CRS
+
+    if first_wkt == second_wkt or first_wkt is None or second_wkt is None:
+        return first_wkt == second_wkt
+    return bool(CRS.from_wkt(first_wkt) == CRS.from_wkt(second_wkt))

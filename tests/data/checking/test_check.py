@@ -21,7 +21,7 @@ from outsize.data.split import Splits
 from outsize.errors import DataError
 from outsize.job import DataSection
 from outsize.progress import Reporter
-from outsize.raster.reading.picture import Picture
+from outsize.raster.reading import Picture
 
 WriteRaster = Callable[..., Path]
 

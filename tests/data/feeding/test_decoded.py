@@ -14,8 +14,7 @@ from PIL import Image
 from outsize.data.feeding import decoded as module
 from outsize.data.feeding.decoded import DecodedPictures, can_share_decoded
 from outsize.data.feeding.readers import OpenScenes
-from outsize.raster.reading.read import SceneInfo, decode_picture, describe
-from outsize.raster.reading.scene import shrunk
+from outsize.raster.reading import SceneInfo, decode_picture, describe
 
 pytestmark = pytest.mark.skipif(not can_share_decoded(), reason="no memory to share without a file system")
 
@@ -80,7 +79,7 @@ def test_what_does_not_fit_has_no_place_and_is_read_all_the_same(pictures: list[
 
 
 def test_sizes_of_one_picture_are_kept_apart(pictures: list[SceneInfo]) -> None:
-    half = shrunk(pictures[0], 2)
+    half = pictures[0].shrunk(2)
     held = DecodedPictures((pictures[0], half), 1 << 20)
     assert held.read(pictures[0]).shape == (3, 10, 12)
     assert held.read(half).shape == (3, 5, 6)

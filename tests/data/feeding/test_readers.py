@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from outsize.data.feeding.readers import OpenScenes
-from outsize.raster.reading.read import SceneInfo, describe
-from outsize.raster.reading.read import SceneReader as Reader
+from outsize.raster.reading import SceneInfo, describe
+from outsize.raster.reading import SceneReader as Reader
 
 WriteRaster = Callable[..., Path]
 

@@ -19,7 +19,7 @@ from outsize.data.scenes import label_table, read_labels
 from outsize.data.split import Splits, write_split
 from outsize.errors import DataError, JobError
 from outsize.job import DataSection, check_job
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 
 
 def section(root: Path, **keys: object) -> DataSection:

@@ -17,7 +17,7 @@ from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, JobError, UnsafeFileError
 from outsize.job import DataSection, check_job
 from outsize.known.tables import class_map
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 
 
 def section(root: Path, **keys: Any) -> DataSection:

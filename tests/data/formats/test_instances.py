@@ -29,7 +29,7 @@ from outsize.data.scenes import LabelledScene
 from outsize.data.split import write_split
 from outsize.errors import DataError, JobError
 from outsize.job import DataSection
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
 
 

@@ -14,7 +14,7 @@ from outsize.data.checking.check import check_data
 from outsize.data.pixels.bands import band_order, in_order, misnamed, own_bands
 from outsize.errors import DataError
 from outsize.job import DataSection
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import SceneReader, describe
 
 WriteRaster = Callable[..., Path]
 OURS = ("blue", "green", "red", "nir")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from outsize.data.pixels.statistics import from_sums, num_windows, windows_of
-from outsize.raster.reading.read import describe
+from outsize.raster.reading import describe
 
 
 def test_against_numpy() -> None:

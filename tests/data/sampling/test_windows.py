@@ -17,7 +17,7 @@ from outsize.data.sampling.blocks import index_blocks
 from outsize.data.sampling.draw import Mix
 from outsize.data.sampling.windows import TrainingWindows, num_classes
 from outsize.data.scenes import LabelledScene, label_table, open_scenes
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
 
 WriteRaster = Callable[..., Path]

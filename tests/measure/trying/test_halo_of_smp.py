@@ -28,7 +28,7 @@ from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model
 from outsize.plan.predict.choose import choose_predict
 from outsize.progress import Reporter
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import SceneReader, describe
 from outsize.tiles.halo import Halo, Reach, derive_halo
 from outsize.tiles.window import Window
 from outsize.train.checkpoint import Card, load_checkpoint, save_checkpoint

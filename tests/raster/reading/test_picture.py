@@ -3,8 +3,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from outsize.errors import DataError
-from outsize.raster.reading.read import SceneReader, describe
-from outsize.raster.reading.scene import shrunk
+from outsize.raster.reading import SceneReader, describe
 from outsize.tiles.window import Window
 
 RNG = np.random.default_rng(0)
@@ -101,31 +100,31 @@ def test_a_picture_is_read_smaller(tmp_path, orientation):
     exif[274] = orientation
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
     whole, raster = read_all(tmp_path / "a.png")
-    info = shrunk(whole, 3)
+    info = whole.shrunk(3)
     assert (info.height, info.width) == (whole.height // 3, whole.width // 3)
     squares = raster.pixels[:, : 3 * info.height, : 3 * info.width].reshape(3, info.height, 3, info.width, 3)
     with SceneReader(info) as reader:
         mean = reader.read(info.window).pixels
     np.testing.assert_allclose(mean, squares.mean((2, 4)), atol=0.6)  # as Pillow rounds
-    with SceneReader(shrunk(whole, 3, nearest=True)) as reader:
+    with SceneReader(whole.shrunk(3, nearest=True)) as reader:
         np.testing.assert_array_equal(reader.read(info.window).pixels, squares[:, :, 1, :, 1])
-    assert shrunk(info, 3) is info
+    assert info.shrunk(3) is info
 
 
 @pytest.mark.parametrize("mode", ["P", "I;16", "1"])
 def test_indexes_and_deep_greys_take_the_pixel_in_the_middle(tmp_path, mode):
     Image.fromarray(RNG.integers(0, 200, (9, 12), dtype=np.uint8)).convert(mode).save(tmp_path / "a.png")
     whole, raster = read_all(tmp_path / "a.png")
-    with SceneReader(shrunk(whole, 2)) as reader:
+    with SceneReader(whole.shrunk(2)) as reader:
         np.testing.assert_array_equal(reader.read(Window(0, 0, 4, 6)).pixels, raster.pixels[:, 1:9:2, 1::2])
 
 
 def test_only_pictures_are_read_smaller(tmp_path, write_raster):
     path = write_raster("a.tif", np.zeros((1, 20, 20), np.uint8))
     with pytest.raises(DataError, match=r"a.tif cannot be read smaller: found a GTiff file"):
-        shrunk(describe(path), 2)
+        describe(path).shrunk(2)
     Image.fromarray(np.zeros((2, 30), np.uint8)).save(tmp_path / "b.png")
     with pytest.raises(
         DataError, match=r"b.png cannot be read smaller: found 2 x 30 px.*leave data.shrink out"
     ):
-        shrunk(describe(tmp_path / "b.png"), 4)
+        describe(tmp_path / "b.png").shrunk(4)

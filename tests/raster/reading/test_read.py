@@ -7,7 +7,7 @@ from rasterio import shutil as raster_shutil
 from rasterio.enums import ColorInterp
 
 from outsize.errors import DataError
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import SceneReader, describe
 from outsize.tiles.window import Window
 
 RNG = np.random.default_rng(0)

@@ -9,8 +9,8 @@ import pytest
 import rasterio
 
 from outsize.errors import DataError, UnsafeFileError
-from outsize.raster.reading.picture import Picture, is_picture
-from outsize.raster.reading.read import SceneReader, describe
+from outsize.raster.reading import Picture, SceneReader, describe
+from outsize.raster.reading.picture import is_picture
 from outsize.tiles.window import Window
 
 

@@ -10,8 +10,7 @@ import pytest
 import rasterio
 
 from outsize.errors import DataError
-from outsize.raster.reading.read import SceneReader
-from outsize.raster.reading.stack import stack_bands
+from outsize.raster.reading import SceneReader, stack_bands
 from outsize.tiles.window import Window
 
 

@@ -11,7 +11,7 @@ import pytest
 import rasterio
 
 from outsize.errors import DataError, UnsafeFileError
-from outsize.raster.reading.read import describe
+from outsize.raster.reading import describe
 from outsize.raster.reading.tiffs import refuse_cut_tiff
 
 PIXEL_SCALE, SUB_DIRECTORIES = 33550, 330

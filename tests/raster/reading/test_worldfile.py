@@ -12,9 +12,7 @@ from PIL import Image
 
 from outsize.errors import DataError, UnsafeFileError
 from outsize.raster.georef import NO_PLACE, GeoRef
-from outsize.raster.reading.picture import upright
-from outsize.raster.reading.read import SceneReader, describe
-from outsize.raster.reading.scene import shrunk
+from outsize.raster.reading import SceneReader, describe, upright
 from outsize.raster.reading.worldfile import placed
 
 # of the centre of the first pixel: 2 m pixels, the corner at x = 500000, y = 6700000
@@ -118,7 +116,7 @@ def test_upright_pixels_keep_their_ground(orientation: int) -> None:
 def test_a_smaller_reading_covers_the_same_ground(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", 8, 12)
     (tmp_path / "a.pgw").write_text(WORLD)
-    small = shrunk(describe(tmp_path / "a.png"), 4)
+    small = describe(tmp_path / "a.png").shrunk(4)
     assert small.georef.transform == (8.0, 0.0, 500000.0, 0.0, -8.0, 6700000.0)
     with SceneReader(small) as reader:
         assert reader.read(small.window).georef == small.georef

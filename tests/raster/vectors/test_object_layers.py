@@ -15,10 +15,10 @@ from affine import Affine
 from numpy.typing import NDArray
 
 from outsize.errors import OutputError
-from outsize.raster.reading.read import SceneInfo, describe
-from outsize.raster.vectors.area import measure_pixels
-from outsize.raster.vectors.object_layers import write_objects
-from outsize.raster.vectors.object_shapes import areas, outline
+from outsize.raster.pixel_area import measure_pixels
+from outsize.raster.reading import SceneInfo, describe
+from outsize.raster.vectors import outline, write_objects
+from outsize.raster.vectors.object_shapes import areas
 from outsize.tiles.window import Window
 
 NAMES = ("house", "tree-top", "well")

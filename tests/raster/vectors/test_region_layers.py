@@ -6,9 +6,8 @@ import rasterio
 import shapely
 
 from outsize.errors import DataError, OutputError
-from outsize.raster.vectors import features
+from outsize.raster.vectors import features, write_polygons
 from outsize.raster.vectors import region_layers as vectors
-from outsize.raster.vectors.region_layers import write_polygons
 
 GRID = {"crs": "EPSG:32632", "transform": rasterio.Affine(10, 0.5, 500_000, 0.25, -10, 5_000_000)}
 NAMES = {0: "water", 1: "forest", 2: "road"}

@@ -4,7 +4,7 @@ import rasterio
 
 from outsize.errors import DataError, OutputError
 from outsize.raster import disk
-from outsize.raster.writing.cog import make_cog
+from outsize.raster.writing import make_cog
 
 RNG = np.random.default_rng(0)
 GRID = {"crs": "EPSG:32632", "transform": rasterio.Affine(10, 0.5, 500_000, 0.25, -10, 5_000_000)}

@@ -9,8 +9,7 @@ import pytest
 import rasterio
 from tests.raster.vectors.test_object_layers import UTM, Thing, scene
 
-from outsize.raster.writing import object_ids
-from outsize.raster.writing.object_ids import write_ids
+from outsize.raster.writing import object_ids, write_ids
 from outsize.tiles.window import Window
 
 

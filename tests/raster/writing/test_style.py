@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from outsize.job import ClassSpec
-from outsize.raster.writing.style import write_style
+from outsize.raster.writing import write_style
 
 
 def test_every_class_with_value_name_and_colour(tmp_path: Path) -> None:

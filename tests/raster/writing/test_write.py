@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from outsize.errors import OutputError
 from outsize.raster import disk
 from outsize.raster.georef import NO_PLACE, GeoRef
-from outsize.raster.reading.read import SceneInfo
+from outsize.raster.reading import SceneInfo
+from outsize.raster.writing import Layer, TileStore
 from outsize.raster.writing import write as write_module
 from outsize.raster.writing.layout import lay_out
-from outsize.raster.writing.write import Layer, TileStore
 from outsize.tiles.window import Window
 
 RNG = np.random.default_rng(0)
@@ -126,8 +126,8 @@ def test_marks_are_honest_after_sigkill(tmp_path):
         import numpy as np
         from pathlib import Path
         from outsize.raster.georef import NO_PLACE
-        from outsize.raster.reading.read import SceneInfo
-        from outsize.raster.writing.write import Layer, TileStore
+        from outsize.raster.reading import SceneInfo
+        from outsize.raster.writing import Layer, TileStore
         from outsize.tiles.window import Window
         info = SceneInfo(Path("a.tif"), 1024, 1024, 1, "uint8", None, ("",), (64, 64), NO_PLACE)
         layers = (Layer("classes", "uint8", 1, 255),)
@@ -163,8 +163,8 @@ def test_full_disk_is_told_and_leaves_nothing(tmp_path):
         from pathlib import Path
         from outsize.errors import OutputError
         from outsize.raster.georef import NO_PLACE
-        from outsize.raster.reading.read import SceneInfo
-        from outsize.raster.writing.write import Layer, TileStore
+        from outsize.raster.reading import SceneInfo
+        from outsize.raster.writing import Layer, TileStore
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         info = SceneInfo(Path("a.tif"), 1024, 1024, 1, "uint8", None, ("",), (64, 64), NO_PLACE)
         try:

@@ -26,7 +26,7 @@ from outsize.errors import DataError
 from outsize.files.trees import read_json_tree
 from outsize.job import DataSection
 from outsize.progress import Bar, Reporter
-from outsize.raster.reading.picture import Picture, has_picture_name
+from outsize.raster.reading import Picture, has_picture_name
 from outsize.runs import write_text
 from outsize.tiles.window import Window
 

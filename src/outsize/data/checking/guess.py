@@ -14,9 +14,8 @@ from outsize.data.formats.recognise import Dataset, recognise
 from outsize.data.split import BadFile
 from outsize.errors import DataError, explain, found_in
 from outsize.files.walk import files_below
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
-from outsize.raster.vectors.burn import attribute_values, list_attributes
-from outsize.raster.vectors.layers import VECTOR_SUFFIXES
+from outsize.raster.polygons import attribute_values, is_vector, list_attributes
+from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.tiles.window import middle_window
 
 _IMAGES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".jp2")
@@ -61,7 +60,7 @@ def guess(folder: Path, *, objects: bool = False) -> Guess:
         return _from_dataset(dataset)
     files = [path for path in files_below(folder) if not _is_hidden(path, folder)]
     rasters = [path for path in files if path.suffix.lower() in _IMAGES]
-    vectors = [path for path in files if path.suffix.lower() in VECTOR_SUFFIXES]
+    vectors = [path for path in files if is_vector(path.name)]
     pairs, labels = _pair(folder, rasters)
     images = [path for path in rasters if not _is_label_name(folder, path)]
     beside = [path for path in vectors if any(image.parent == path.parent for image in images)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import Splits, find_duplicates
 from outsize.errors import explain, listed
-from outsize.raster.reading.picture import has_picture_name
+from outsize.raster.reading import has_picture_name
 
 # what differs between texts of one cause: the file, and the place in it
 _PATH = re.compile(r"\S*/\S*[^\s:,;]")

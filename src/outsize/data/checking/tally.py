@@ -13,8 +13,7 @@ from outsize.data.pixels.statistics import windows_of
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, classes_of
 from outsize.errors import DataError, explain
-from outsize.raster.reading.picture import Picture
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import Picture, SceneReader
 from outsize.tiles.window import Window
 
 BLOCK_PX = 256

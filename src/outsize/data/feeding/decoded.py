@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.raster.reading.read import SceneInfo, decode_picture
+from outsize.raster.reading import SceneInfo, decode_picture
 
 _ALIGN_BYTES = 64
 _Key = tuple[str, int, bool]  # the file, and how it is read

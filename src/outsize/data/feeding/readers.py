@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outsize.data.feeding.decoded import DecodedPictures
-from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.reading import SceneInfo, SceneReader
 
 LIMIT_BYTES = 2 * 2**30
 _RASTER_BYTES = (

@@ -21,8 +21,7 @@ from outsize.data.split import SPLITS
 from outsize.errors import DataError, explain, listed
 from outsize.job import DataSection
 from outsize.known.tables import table
-from outsize.raster.reading.picture import Picture
-from outsize.raster.reading.read import describe
+from outsize.raster.reading import Picture, describe
 
 WHOLE = (("701_StillsRaw_full", "LabeledApproved_full"), ("images", "labels"))
 SPLIT = (("{}/images", "{}/labels"), ("{}", "{}annot"), ("{}", "{}_labels"))

@@ -24,7 +24,7 @@ from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, JobError, explain, listed
 from outsize.job import DataSection
 from outsize.known.tables import table
-from outsize.raster.reading.read import describe
+from outsize.raster.reading import describe
 
 PICTURES = "leftImg8bit"
 LABELS = ("gtFine", "gtCoarse")

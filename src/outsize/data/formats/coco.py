@@ -25,8 +25,7 @@ from outsize.data.split import SPLITS
 from outsize.errors import DataError, JobError, UnsafeFileError, explain, listed
 from outsize.job import DataSection
 from outsize.known.tables import BACKGROUND, class_map
-from outsize.raster.reading.picture import upright
-from outsize.raster.vectors.burn import value_named
+from outsize.raster.reading import upright
 
 _NUM_PROBED = 200  # pictures by which the folder of all is found
 
@@ -54,10 +53,7 @@ def find_coco(data: DataSection, seed: int) -> Layout:
         shared[split] = tuple(held)
     if "" in shared and not faults:
         shared = share_pictures(shared[""], data, seed)
-    by_name = {each.name: each.value for each in data.classes}
-    outside = (
-        data.ignore_value[0] if data.outside is None else value_named(data.outside, "data.outside", by_name)
-    )
+    outside = data.ignore_value[0] if data.outside is None else data.class_value("outside")
 
     def open_scene(path: Path, cache: Path) -> LabelledScene:
         if data.objects:

@@ -16,8 +16,7 @@ from outsize.data.objects.store import UNKNOWN
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, explain
 from outsize.job import DataSection
-from outsize.raster.reading.picture import Picture, upright
-from outsize.raster.reading.scene import SceneInfo, describe_picture
+from outsize.raster.reading import Picture, SceneInfo, upright
 from outsize.tiles.window import Window
 
 
@@ -35,7 +34,7 @@ def fitting(path: Path, entry: Entry) -> tuple[SceneInfo, int, bool]:
     Outlines were drawn on the upright picture; only where the size says so, on it as it is stored.
     """
     with Picture(path) as opened:
-        image, orientation = describe_picture(opened), opened.orientation
+        image, orientation = opened.describe(), opened.orientation
     size, upright_size = (entry.picture.height, entry.picture.width), (image.height, image.width)
     as_stored = orientation >= 5 and size != upright_size and size[::-1] == upright_size
     if size != upright_size and not as_stored:

@@ -7,9 +7,7 @@ from pathlib import Path
 from outsize.data.scenes import LabelledScene, labels_path, refuse_colours
 from outsize.errors import DataError, explain
 from outsize.job import DataSection
-from outsize.raster.reading.picture import Picture
-from outsize.raster.reading.read import SceneInfo, describe
-from outsize.raster.reading.scene import describe_picture
+from outsize.raster.reading import Picture, SceneInfo, describe
 
 
 def open_picture(path: Path, data: DataSection, cache: Path) -> LabelledScene:  # noqa: ARG001 (as open_scene)
@@ -20,7 +18,7 @@ def open_picture(path: Path, data: DataSection, cache: Path) -> LabelledScene:  
 
 def pair_of(image: Picture, labels: Picture) -> LabelledScene:
     """Describe a picture and its mask, both open."""
-    return pair(describe_picture(image), describe_picture(labels))
+    return pair(image.describe(), labels.describe())
 
 
 def pair(image: SceneInfo, labels: SceneInfo) -> LabelledScene:

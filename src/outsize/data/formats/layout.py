@@ -11,8 +11,8 @@ from pathlib import Path
 from outsize.data.scenes import LabelledScene, fixed_folder
 from outsize.data.split import share_out
 from outsize.errors import DataError, JobError, OutsizeError, explain
+from outsize.files.plain import is_address
 from outsize.job import DataSection
-from outsize.raster.reading.safety import is_address
 
 CLASS_FORMATS = ("scenes", "folders", "cityscapes", "camvid", "coco")
 OBJECT_FORMATS = ("scenes", "folders", "coco", "masks")

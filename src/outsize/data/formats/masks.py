@@ -20,7 +20,7 @@ from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, JobError, OutsizeError, explain, listed
 from outsize.files.walk import matching
 from outsize.job import DataSection
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
+from outsize.raster.reading import SceneInfo, SceneReader, describe
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
 _MASKS = (".png", ".tif", ".tiff")

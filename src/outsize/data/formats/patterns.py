@@ -13,7 +13,7 @@ from outsize.data.scenes import LabelledScene, find_images, labels_path, open_sc
 from outsize.data.split import SPLITS, share_out
 from outsize.errors import DataError, JobError, explain
 from outsize.job import DataSection
-from outsize.raster.vectors.burn import is_vector
+from outsize.raster.polygons import is_vector
 
 _OPEN = {"scenes": open_scene, "folders": open_picture}
 

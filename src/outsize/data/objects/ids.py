@@ -15,10 +15,9 @@ from outsize.data.objects.scene import Found, in_full, with_objects
 from outsize.data.scenes import LabelledScene, labels_path, polygons_of, refuse_colours, scene_name
 from outsize.errors import DataError, JobError, explain
 from outsize.job import DataSection
-from outsize.raster.reading.align import fits
-from outsize.raster.reading.read import SceneInfo, SceneReader, describe
-from outsize.raster.vectors.burn import is_vector
-from outsize.raster.vectors.polygons import burn_each
+from outsize.raster.labels import lie_on_grid
+from outsize.raster.polygons import burn_single, is_vector
+from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.tiles.window import Window
 
 _STRIP_PX = 2**24  # read at once
@@ -37,7 +36,7 @@ def open_objects(path: Path, data: DataSection, cache: Path) -> LabelledScene:
         raise JobError(explain(f"{source} numbers objects of unknown class", found, need, remedy))
     labels = describe(source, allow_references=data.allow_references, ids=True)
     refuse_colours(labels)
-    if not fits(labels, image):
+    if not lie_on_grid(labels, image):
         need, remedy = "that of its image", "reproject it (gdalwarp -r near)"
         raise DataError(explain(f"{source} has another coordinate system", "another", need, remedy))
     return with_objects(
@@ -52,7 +51,7 @@ def _from_polygons(image: SceneInfo, source: Path, data: DataSection, cache: Pat
     def make() -> Found:
         return [
             make_object(numbers[value], window, mask, clipped=clipped)
-            for value, window, mask, clipped in burn_each(polygons, image)
+            for value, window, mask, clipped in burn_single(polygons, image)
         ]
 
     return with_objects(image, data, cache, f"polygons {stamp(source)} {image.georef} {polygons}", make)

@@ -13,8 +13,8 @@ from outsize.data.objects.object import Object, crop
 from outsize.data.objects.store import UNKNOWN, HeldObjects, are_made_of, load_objects, save_objects
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.job import DataSection
-from outsize.raster.reading.align import is_made_of, write_labels
-from outsize.raster.reading.scene import SceneInfo, describe
+from outsize.raster.labels import write_labels
+from outsize.raster.reading import SceneInfo, describe
 from outsize.tiles.window import Window
 
 Found = Sequence[Object | None]  # None for one that has no pixel
@@ -46,8 +46,7 @@ def with_objects(
         labels = made_labels(image.path, cache, f"objects {key}", lambda: paint(image.window))
         return LabelledScene(image, labels, objects=target)
     raster = target.with_suffix(".tif")
-    if not is_made_of(raster, key):
-        write_labels(raster, image, ignored, key, paint)
+    write_labels(raster, image, ignored, key, paint)
     return LabelledScene(image, describe(raster), objects=target)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from outsize.errors import DataError, JobError, explain
-from outsize.raster.reading.read import SceneInfo
+from outsize.raster.reading import SceneInfo
 
 
 def band_order(expected: Sequence[str], info: SceneInfo) -> tuple[int, ...] | None:

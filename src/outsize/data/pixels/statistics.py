@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outsize.raster.reading.read import SceneInfo
+from outsize.raster.reading import SceneInfo
 from outsize.tiles.window import Window
 
 _SIDE_PX = 1024

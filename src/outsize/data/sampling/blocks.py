@@ -13,7 +13,7 @@ from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.errors import DataError, explain
 from outsize.progress import Bar
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
 
 _READ_PX = 1024

@@ -15,7 +15,7 @@ from outsize.data.split import Splits
 from outsize.errors import DataError
 from outsize.job import DataSection
 from outsize.progress import Bar
-from outsize.raster.reading.read import SceneReader
+from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
 
 _SURELY_PX = 2**26  # labels that are looked through in any case for values that are none: a second or two

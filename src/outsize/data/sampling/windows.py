@@ -20,7 +20,7 @@ from outsize.data.sampling.blocks import BlockIndex, areas_of
 from outsize.data.sampling.draw import Mix, Place, Places
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.data.targets import ClassRaster, ObjectList
-from outsize.raster.reading.read import SceneInfo
+from outsize.raster.reading import SceneInfo
 from outsize.units import Size, num_px_of
 
 _MAX_TRIES = (

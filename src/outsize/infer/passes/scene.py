@@ -23,7 +23,7 @@ from outsize.plan.plan import Passes
 from outsize.plan.predict.passes import cores_of
 from outsize.progress import Reporter
 from outsize.raster.disk import make_folder, need_space
-from outsize.raster.reading.read import SceneInfo, SceneReader
+from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.tiles.grid import redundancy
 from outsize.tiles.window import Tile, Window
 

@@ -166,7 +166,7 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
 
 
 def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:
-    from outsize.raster.vectors.area import pixel_sides_m
+    from outsize.raster.pixel_area import pixel_sides_m
     from outsize.train.checkpoint import Card
 
     assert checked.statistics is not None  # no valid training pixel is a problem that was refused

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from outsize.errors import DataError, explain
-from outsize.raster.reading.safety import is_address, parse_xml, unsafe
+from outsize.files.plain import is_address
+from outsize.raster.reading.safety import parse_xml, unsafe
 
 _MAX_DEPTH = 16
 _SOURCES = ("SimpleSource", "ComplexSource", "AveragedSource", "KernelFilteredSource", "NoDataFromMaskSource")

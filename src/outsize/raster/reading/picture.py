@@ -1,4 +1,4 @@
-"""Reads PNG and JPEG pictures, upright: small files, decoded once as a whole, without a place on Earth."""
+"""Reads PNG and JPEG pictures, upright: small files, decoded once as a whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import DataError, UnsafeFileError, explain
-from outsize.raster.reading.safety import is_there
+from outsize.files.plain import is_plain
+from outsize.raster.reading.info import SceneInfo
+from outsize.raster.reading.safety import refuse_bomb
+from outsize.raster.reading.worldfile import find_place, placed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +36,7 @@ def has_picture_name(path: Path) -> bool:
 
 def is_picture(path: Path) -> bool:
     """Say whether a file is a PNG or JPEG picture, by its first bytes and not by its name."""
-    is_there(path)  # to open a pipe would wait for ever
+    is_plain(path)  # to open a pipe would wait for ever
     with path.open("rb", buffering=0) as file:
         return file.read(8).startswith((_PNG, _JPEG))
 
@@ -52,8 +55,8 @@ class Picture:
     def __exit__(self, *_: object) -> None:
         self._image.close()
 
-    def describe(self) -> tuple[int, int, int, str, bool, float | None]:
-        """Return height, width (upright), number of bands without alpha, dtype, whether there is alpha, nodata."""
+    def describe(self) -> SceneInfo:
+        """Say what the picture is; its size is that of the upright one."""
         image, mode = self._image, self._image.mode
         if mode not in _MODE_DTYPES or _is_deep_colour(image):
             found = "16 bits per channel" if mode in _MODE_DTYPES else f"a picture of mode {mode}"
@@ -69,7 +72,13 @@ class Picture:
         clear = image.info.get("transparency")
         nodata = float(clear) if isinstance(clear, int) and len(bands) == 1 else None
         size = (image.width, image.height) if self.orientation >= 5 else (image.height, image.width)
-        return *size, len(bands), _MODE_DTYPES[mode], mode in ("LA", "RGBA"), nodata
+        refuse_bomb(self.path, *size)
+        alpha = len(bands) + 1 if mode in ("LA", "RGBA") else None
+        georef = placed(find_place(self.path), self.orientation, *size)
+        names = ("",) * len(bands)
+        return SceneInfo(
+            self.path, *size, len(bands), _MODE_DTYPES[mode], nodata, names, size, georef, alpha_index=alpha
+        )
 
     def load(self) -> None:
         """Decode it, to see whether it is whole."""
@@ -158,7 +167,7 @@ def _open(path: Path) -> Image:
     from PIL import Image, UnidentifiedImageError
 
     _keep_memory()
-    is_there(path)
+    is_plain(path)
     try:
         return Image.open(path, formats=("PNG", "JPEG"))
     except Image.DecompressionBombError as error:

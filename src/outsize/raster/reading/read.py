@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, explain, one_line
+from outsize.raster.gdal import open_raster
 from outsize.raster.georef import Raster
-from outsize.raster.reading import picture
-from outsize.raster.reading.scene import SceneInfo, describe, one_line, open_raster
+from outsize.raster.reading.info import SceneInfo
+from outsize.raster.reading.picture import Picture
 from outsize.tiles.window import Window
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
-
-__all__ = ["SceneInfo", "SceneReader", "decode_picture", "describe"]
 
 
 class SceneReader:
@@ -160,7 +159,7 @@ class SceneReader:
 
 def decode_picture(info: SceneInfo) -> NDArray[Any]:
     """Decode a picture (bands, rows, columns)."""
-    with picture.Picture(info.path) as opened:
+    with Picture(info.path) as opened:
         return opened.decode(info.shrink, nearest=info.nearest)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import stat
 from pathlib import Path
 from xml.parsers import expat
 
 from outsize.errors import DataError, UnsafeFileError, explain
-from outsize.files.plain import read_plain
+from outsize.files.plain import first_bytes, is_address, is_plain, read_plain
 from outsize.units import format_bytes, format_pixels
 
 MAX_PIXELS = 10**11
@@ -17,21 +15,11 @@ MAX_PIXELS = 10**11
 MAX_BLOCK_BYTES = 2**30
 """Largest part that a scene may hold its pixels in: to read one pixel, GDAL takes memory for all of its block."""
 
-# GDAL is told these: it would try 130 others, many of which read what a file names, some over a network. PNG and JPEG
-# are read by Pillow, and by GDAL only in a VRT of ours.
-OWN_DRIVERS = ("GTiff", "JP2OpenJPEG", "JP2ECW", "JP2KAK", "JP2MrSID", "PNG", "JPEG")
-
 MAX_XML_BYTES = 64 * 2**20
-_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/|/vsi|\\\\|//")  # http:/, s3:/, /vsicurl/, \\server\share
 SHARED_REMEDY = (
     "copy the pixels into one GeoTIFF (gdal_translate), or set data.allow_references if you trust the file"
 )
 _ERDAS = b"EHFA_HEADER_TAG"
-
-
-def is_address(name: str) -> bool:
-    """Say whether a name is an address (a web address, a GDAL virtual path) and not a file's path."""
-    return _ADDRESS.match(name) is not None
 
 
 def refuse_address(name: str) -> None:
@@ -75,27 +63,15 @@ def files_beside(path: Path) -> list[Path]:
     It opens them as whatever they are: as a VRT, which may name any file, or an address.
     """
     for name in (f"{path.name}.aux.xml", f"{path.name}.AUX.XML"):
-        if is_there(path.with_name(name)):
+        if is_plain(path.with_name(name)):
             _refuse_overview_elsewhere(path.with_name(name))
     for each in (path.with_suffix(""), path):
         for suffix in (".aux", ".AUX"):
             beside = each.with_name(each.name + suffix)
-            if is_there(beside) and first_bytes(beside, len(_ERDAS)) == _ERDAS:
+            if is_plain(beside) and first_bytes(beside, len(_ERDAS)) == _ERDAS:
                 raise unsafe(beside, "an auxiliary file of Erdas", "none, for it may name other files")
     names = [path.name + suffix for suffix in (".ovr", ".OVR", ".msk", ".MSK")]
-    return [beside for beside in map(path.with_name, names) if is_there(beside)]
-
-
-def is_there(path: Path) -> bool:
-    """Say whether a file is there; refuse what is no plain file, on which to open would wait or never end."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        remedy = "copy what comes out of it into a file"
-        raise UnsafeFileError(explain(f"{path} is refused", "a pipe or a device", "a plain file", remedy))
-    return stat.S_ISREG(mode)
+    return [beside for beside in map(path.with_name, names) if is_plain(beside)]
 
 
 def parse_xml(path: Path, parser: expat.XMLParserType, what: str) -> None:
@@ -132,9 +108,3 @@ def _refuse_overview_elsewhere(pam: Path) -> None:
     parser = expat.ParserCreate()
     parser.StartElementHandler = start
     parse_xml(pam, parser, "a PAM file")
-
-
-def first_bytes(path: Path, num: int) -> bytes:
-    """Return what a file begins with."""
-    with path.open("rb") as file:
-        return file.read(num)

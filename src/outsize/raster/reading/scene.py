@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from outsize.errors import DataError, explain
+from outsize.errors import DataError, explain, one_line
+from outsize.files.plain import is_address, is_plain
+from outsize.raster.gdal import OWN_DRIVERS, open_raster
 from outsize.raster.georef import NO_PLACE, GeoRef
 from outsize.raster.reading import picture, safety
+from outsize.raster.reading.info import SceneInfo
 from outsize.raster.reading.mosaic import remade_vrt
 from outsize.raster.reading.tiffs import refuse_cut_tiff
-from outsize.raster.reading.worldfile import find_place, find_projection, placed, world_files
-from outsize.tiles.window import Window
+from outsize.raster.reading.worldfile import find_projection, world_files
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
@@ -27,49 +29,7 @@ DTYPES = ("uint8", "uint16", "int16", "float32")
 _ID_DTYPES = ("uint8", "uint16", "int16", "int32", "uint32", "int64", "uint64")
 
 _MAX_ALPHA_VALUES = 32
-_LONG_NAME = 300
 _OF_TIFF = {"complex_int16": "complex64"}  # what numpy does not know
-
-CACHE_BYTES = 128 * 2**20
-"""GDAL's block cache; its default, 5 % of memory, fills up with blocks that are not read again."""
-
-
-@dataclass(frozen=True, slots=True)
-class SceneInfo:
-    """What is known of a scene before its pixels are read."""
-
-    path: Path
-    height: int
-    width: int
-    num_bands: int
-    dtype: str
-    nodata: float | None
-    band_names: tuple[str, ...]
-    block: tuple[int, int]
-    georef: GeoRef
-    driver: str = ""  # GDAL's name of the format; "" for pictures, which Pillow reads
-    source: str = ""  # what GDAL opens; differs from the path only for allowed addresses
-    band_indexes: tuple[int, ...] = ()  # from 1, in file order, without alpha
-    alpha_index: int | None = None
-    has_mask: bool = False
-    is_compressed: bool = False  # a TIFF whose blocks are worth decoding once only
-    shrink: int = 1  # of a picture: pixels a side that are read as one
-    nearest: bool = False  # whether that one is the pixel in their middle, as of labels, and not their mean
-
-    @property
-    def window(self) -> Window:
-        """The whole scene as a window."""
-        return Window(0, 0, self.height, self.width)
-
-    @property
-    def num_px(self) -> int:
-        """Pixels in the scene."""
-        return self.height * self.width
-
-    @property
-    def always_valid(self) -> bool:
-        """Whether nothing in the file can make a pixel invalid."""
-        return self.nodata is None and self.alpha_index is None and not self.has_mask
 
 
 def describe(
@@ -83,7 +43,7 @@ def describe(
     other than alpha, or `alpha_is_data`: many tools mark the fourth of red, green, blue, near infrared so.
     """
     name = os.fspath(path)
-    if safety.is_address(name):
+    if is_address(name):
         if not allow_references:
             safety.refuse_address(name)
         return _describe_raster(_Opening(Path(name), name, None), alpha_is_data, ids)
@@ -91,7 +51,7 @@ def describe(
     _refuse_no_file(path)
     if picture.is_picture(path):
         with picture.Picture(path) as opened:
-            return describe_picture(opened)
+            return opened.describe()
     return _describe_raster(_opening(path, allow_references), alpha_is_data, ids)
 
 
@@ -111,7 +71,7 @@ def _opening(path: Path, allow_references: bool) -> _Opening:
     if path.suffix.lower() == ".vrt" or safety.begins_as_xml(path):
         return _Opening(path, remade_vrt(path, check_image), ("VRT",))
     check_beside(path)
-    return _Opening(path, source, safety.OWN_DRIVERS)
+    return _Opening(path, source, OWN_DRIVERS)
 
 
 def check_image(path: Path) -> None:
@@ -124,7 +84,7 @@ def check_beside(path: Path) -> None:
     """Refuse a cut image; beside it, overviews and masks that are no TIFFs, and what else may name other files."""
     refuse_cut_tiff(path)
     for world in world_files(path):
-        safety.is_there(world)
+        is_plain(world)
     for beside in safety.files_beside(path):
         check_beside(beside)
         open_raster(os.fspath(beside.absolute()), ("GTiff",)).close()
@@ -137,7 +97,7 @@ def _refuse_no_file(path: Path) -> None:
         status = None
     if status is not None and stat.S_ISDIR(status.st_mode):
         found, remedy = "a folder", "give the images inside it"
-    elif status is None or not safety.is_there(path):
+    elif status is None or not is_plain(path):
         found, remedy = "no such file", "check the path"
     elif status.st_size == 0:
         found, remedy = "an empty file of 0 bytes", "copy it again from its source"
@@ -146,76 +106,6 @@ def _refuse_no_file(path: Path) -> None:
     else:
         return
     raise DataError(explain(f"{path} cannot be read", found, "an image file", remedy))
-
-
-def describe_picture(opened: picture.Picture) -> SceneInfo:
-    """Say what an open picture is."""
-    height, width, num_bands, dtype, has_alpha, nodata = opened.describe()
-    path = opened.path
-    safety.refuse_bomb(path, height, width)
-    names = ("",) * num_bands
-    size, alpha = (height, width), num_bands + 1 if has_alpha else None
-    georef = placed(find_place(path), opened.orientation, height, width)
-    return SceneInfo(path, *size, num_bands, dtype, nodata, names, size, georef, alpha_index=alpha)
-
-
-def shrunk(info: SceneInfo, shrink: int, *, nearest: bool = False) -> SceneInfo:
-    """Return a picture that is read at a part of its size."""
-    if shrink == info.shrink:
-        return info
-    height, width = info.height // shrink, info.width // shrink
-    if info.driver or not height * width:
-        found = f"a {info.driver} file" if info.driver else f"{info.height} x {info.width} px"
-        need, remedy = f"a PNG or JPEG picture of more than {shrink} px a side", "leave data.shrink out"
-        raise DataError(explain(f"{info.path} cannot be read smaller", found, need, remedy))
-    size, georef = (height, width), info.georef
-    if georef != NO_PLACE:
-        a, b, x, d, e, y = georef.transform
-        georef = replace(georef, transform=(a * shrink, b * shrink, x, d * shrink, e * shrink, y))
-    return replace(
-        info, height=height, width=width, block=size, georef=georef, shrink=shrink, nearest=nearest
-    )
-
-
-def open_raster(
-    source: str, drivers: tuple[str, ...] | None = safety.OWN_DRIVERS, **options: str
-) -> DatasetReader:
-    """Open a file with GDAL, only as one of `drivers`; None: as any format that GDAL reads, also from elsewhere."""
-    import rasterio
-    from rasterio.env import set_gdal_config
-    from rasterio.errors import RasterioError
-    from rasterio.io import DatasetReader
-
-    if "GDAL_CACHEMAX" not in os.environ:
-        set_gdal_config("GDAL_CACHEMAX", CACHE_BYTES)  # of the whole process, not of this file
-    name = source if len(source) < _LONG_NAME else f"{source[:_LONG_NAME]}..."  # the text of a VRT
-    try:
-        source.encode()
-        # no format above asks a network, nor does what lies beside a file: should one, it gets no answer
-        network = {} if drivers is None else {"CPL_VSIL_CURL_ALLOWED_FILENAME": "none"}
-        with rasterio.Env(**network):
-            # DatasetReader and not rasterio.open: only the former takes several drivers.
-            return DatasetReader(
-                source, driver=None if drivers is None else list(drivers), sharing=False, **options
-            )
-    except (RasterioError, UnicodeEncodeError) as error:
-        is_name = isinstance(error, UnicodeEncodeError)
-        raise DataError(
-            explain(
-                f"{name} cannot be opened as an image",
-                "a name that is no UTF-8" if is_name else one_line(error),
-                "a complete GeoTIFF, PNG, JPEG or JPEG 2000",
-                "rename it"
-                if is_name
-                else "copy it again from its source, convert it (gdal_translate), or set data.allow_references "
-                "if you trust it",
-            )
-        ) from error
-
-
-def one_line(error: BaseException) -> str:
-    """Return an error's text without line breaks."""
-    return " ".join(str(error).split())
 
 
 def _describe_raster(opening: _Opening, alpha_is_data: bool, ids: bool) -> SceneInfo:

@@ -8,10 +8,11 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from outsize.errors import DataError, explain
-from outsize.raster.reading.align import largest_shift_px, same_crs
-from outsize.raster.reading.scene import SceneInfo, describe
+from outsize.raster.gdal import GDAL_TYPES
+from outsize.raster.georef import same_crs
+from outsize.raster.reading.info import SceneInfo
+from outsize.raster.reading.scene import describe
 
-_GDAL_TYPES = {"uint8": "Byte", "uint16": "UInt16", "int16": "Int16", "float32": "Float32"}
 _MAX_SHIFT_PX = 0.5  # of the finest band, by which corners of the bands may differ
 _BLOCK_PX = 256
 
@@ -54,7 +55,7 @@ def _refuse_misfit(name: str, band: SceneInfo, finest: SceneInfo) -> None:
     if not same_crs(band.georef.crs_wkt, finest.georef.crs_wkt):
         remedy = "reproject it (gdalwarp -t_srs)"
         raise _misfit(name, band, "another coordinate system", f"the same {wanted}", remedy)
-    shift_px = largest_shift_px(band, finest)
+    shift_px = band.largest_shift_px(finest)
     if shift_px > _MAX_SHIFT_PX:
         remedy = "cut all bands to one extent (gdalwarp -te)"
         raise _misfit(name, band, f"corners {shift_px:.1f} px away", f"the same extent {wanted}", remedy)
@@ -79,7 +80,7 @@ def _band_xml(number: int, name: str, band: SceneInfo, grid: SceneInfo) -> str:
     # A source that is told its nodata value leaves it out of the mean of neighbours.
     kind = "SimpleSource" if band.nodata is None else "ComplexSource"
     nodata = "" if band.nodata is None else f"{band.nodata:.17g}"
-    kind_of_pixels = _GDAL_TYPES[band.dtype]
+    kind_of_pixels = GDAL_TYPES[band.dtype]
     rows, cols = band.block
     return (
         f'<VRTRasterBand dataType="{kind_of_pixels}" band="{number}" '

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from outsize.errors import DataError, explain
-from outsize.raster.reading.safety import is_there
+from outsize.files.plain import is_plain
 
 _SIZES = {
     1: 1,
@@ -56,7 +56,7 @@ class _Form:
 
 def refuse_cut_tiff(path: Path) -> None:
     """Refuse a TIFF of which a directory or a tag lies behind its end; other files pass."""
-    if not is_there(path):
+    if not is_plain(path):
         return
     size_bytes = path.stat().st_size
     with path.open("rb") as file:

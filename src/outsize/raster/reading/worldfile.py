@@ -16,9 +16,9 @@ from pathlib import Path
 from xml.parsers import expat
 
 from outsize.errors import DataError, explain
-from outsize.files.plain import read_plain
+from outsize.files.plain import is_plain, read_plain
 from outsize.raster.georef import NO_PLACE, GeoRef, Transform
-from outsize.raster.reading.safety import is_there, parse_xml
+from outsize.raster.reading.safety import parse_xml
 
 _MAX_BYTES = 2**20
 # WKT, the number of one, its URN, or what PROJ takes
@@ -34,9 +34,9 @@ def find_place(path: Path) -> GeoRef:
     A PAM file counts before a world file, as for GDAL; of the coordinate system, what the PAM file says counts first.
     """
     pam = path.with_name(f"{path.name}.aux.xml")
-    crs, transform = _read_pam(pam) if is_there(pam) else (None, None)
+    crs, transform = _read_pam(pam) if is_plain(pam) else (None, None)
     if transform is None:
-        world = next((each for each in world_files(path) if is_there(each)), None)
+        world = next((each for each in world_files(path) if is_plain(each)), None)
         if world is None:
             return NO_PLACE
         transform = read_world_file(world)
@@ -71,7 +71,7 @@ def read_world_file(path: Path) -> Transform:
 def find_projection(path: Path) -> str | None:
     """Return the coordinate system that a .prj file beside a picture names, as WKT."""
     for each in (path.with_suffix(".prj"), path.with_name(f"{path.name}.prj"), path.with_suffix(".PRJ")):
-        if is_there(each):
+        if is_plain(each):
             return _as_wkt(each, _text(each))
     return None
 

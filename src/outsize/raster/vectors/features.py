@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.errors import OutputError, explain
+from outsize.errors import OutputError, explain, one_line
 from outsize.files.ownership import MADE_BY
 from outsize.raster import disk
-from outsize.raster.reading.scene import one_line
 
 _DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON"}
 _BATCH_POINTS = 2_000_000

@@ -13,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.errors import OutputError, explain
+from outsize.errors import OutputError, explain, one_line
 from outsize.files.ownership import MADE_BY
 from outsize.raster import disk
-from outsize.raster.reading.scene import SceneInfo, one_line
-from outsize.raster.vectors.area import measure_pixels
+from outsize.raster.pixel_area import measure_pixels
+from outsize.raster.reading import SceneInfo
 from outsize.raster.vectors.features import choose_driver
 from outsize.raster.vectors.object_shapes import Masked, areas, middles, outline
 
@@ -26,7 +26,7 @@ _KINDS = {"area": "MultiPolygon", "point": "Point"}
 
 
 @dataclass(frozen=True)
-class Layers:
+class ObjectSummary:
     """What was written: how many objects of each class, and their area together."""
 
     counts: dict[str, int]
@@ -42,7 +42,7 @@ def write_objects(
     class_names: Sequence[str],
     shape: Shape = "area",
     simplify_px: float = 0.0,
-) -> Layers:
+) -> ObjectSummary:
     """Write objects of one scene; the file appears when it is complete.
 
     Columns: id (from 1, the place in `objects`), class, score, area_m2 (on the ellipsoid; area_px without a coordinate
@@ -78,7 +78,7 @@ def write_objects(
         if driver == "GPKG":
             _refuse_incomplete(partial, target, {layer: len(chosen) for layer, chosen in layers.items()})
     counts = {name: len(chosen) for name, chosen in rows.items()}
-    return Layers(counts, float(sizes.sum()), unit)
+    return ObjectSummary(counts, float(sizes.sum()), unit)
 
 
 def _write(
@@ -124,7 +124,7 @@ def _fields(
     cols = np.array([(each.col, each.col_end, each.col, each.col_end) for each in windows], float).reshape(
         -1, 4
     )
-    x, y = info.georef.ground(rows, cols)  # type: ignore[arg-type]
+    x, y = info.georef.ground(rows, cols)
     corners: dict[str, Any] = {"x": x, "y": y}
     return {
         "id": np.arange(1, len(objects) + 1),

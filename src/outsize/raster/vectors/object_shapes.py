@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from outsize.raster.georef import GeoRef
-    from outsize.raster.vectors.area import PixelArea
+    from outsize.raster.pixel_area import PixelArea
     from outsize.tiles.window import Window
 
 _AT_ONCE_PX = 1 << 22  # pixels of masks that are outlined together
@@ -44,7 +44,7 @@ def outline(objects: Sequence[Masked], georef: GeoRef) -> NDArray[Any]:
     found = np.empty(len(objects), object)
     for first, end in _batches(objects):
         rings, owner = _polygons(objects[first:end])
-        on_ground = shapely.transform(rings, lambda at: np.column_stack(georef.ground(at[:, 1], at[:, 0])))  # type: ignore[arg-type]
+        on_ground = shapely.transform(rings, lambda at: np.column_stack(georef.ground(at[:, 1], at[:, 0])))
         # pixels that meet at a corner only are parts of their own, so that every outline is valid
         found[first:end] = shapely.multipolygons(on_ground, indices=owner)
     return found
@@ -58,7 +58,7 @@ def middles(objects: Sequence[Masked], georef: GeoRef) -> NDArray[Any]:
     cols = np.array([each.window.col + each.window.width / 2 for each in objects])
     if not objects:
         return np.empty(0, object)
-    return np.asarray(shapely.points(*georef.ground(rows, cols)), object)  # type: ignore[arg-type]
+    return np.asarray(shapely.points(*georef.ground(rows, cols)), object)
 
 
 def areas(objects: Sequence[Masked], pixel_area: PixelArea | None) -> NDArray[np.float64]:

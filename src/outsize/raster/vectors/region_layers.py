@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.errors import DataError, OutputError, explain
+from outsize.errors import DataError, OutputError, explain, one_line
 from outsize.raster import disk
+from outsize.raster.gdal import open_raster
 from outsize.raster.georef import GeoRef
-from outsize.raster.reading.scene import one_line, open_raster
-from outsize.raster.vectors.area import measure_pixels
+from outsize.raster.pixel_area import measure_pixels
 from outsize.raster.vectors.features import choose_driver, write_features
 from outsize.raster.vectors.outlines import Outlines, ReadRows, trace
 
@@ -122,7 +122,7 @@ def _geometries(
     )
     if simplify_px > 0:
         shapes = shapely.coverage_simplify(shapes, simplify_px)
-    return shapely.transform(shapes, lambda at: np.column_stack(georef.ground(at[:, 1], at[:, 0])))  # type: ignore[arg-type]
+    return shapely.transform(shapes, lambda at: np.column_stack(georef.ground(at[:, 1], at[:, 0])))
 
 
 def _select(outlines: Outlines, kept: NDArray[np.int64]) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:

@@ -10,10 +10,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from outsize.errors import DataError
+from outsize.errors import DataError, one_line
 from outsize.files.ownership import MADE_BY
 from outsize.raster import disk
-from outsize.raster.reading.scene import one_line, open_raster
+from outsize.raster.gdal import GDAL_TYPES, open_raster
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
@@ -22,7 +22,6 @@ Colour = tuple[int, int, int]
 Resampling = Literal["mode", "nearest", "average"]
 
 _OVERVIEW_SHARE = 1.35  # pixels, and a third of them again in overviews, should nothing compress
-_GDAL_TYPES = {"uint8": "Byte", "uint16": "UInt16", "int16": "Int16", "float32": "Float32"}
 
 
 def make_cog(
@@ -104,7 +103,7 @@ def _dress(
         name = names[index - 1] if names else plain.descriptions[index - 1] or ""
         value = nodata if nodata is not None else plain.nodata
         bands.append(
-            f'<VRTRasterBand dataType="{_GDAL_TYPES[plain.dtypes[index - 1]]}" band="{index}">'
+            f'<VRTRasterBand dataType="{GDAL_TYPES[plain.dtypes[index - 1]]}" band="{index}">'
             + (f"<Description>{escape(name)}</Description>" if name else "")
             + (f"<NoDataValue>{value:.17g}</NoDataValue>" if value is not None else "")
             + (_colour_table(colours) if colours else "<ColorInterp>Gray</ColorInterp>" if index == 1 else "")

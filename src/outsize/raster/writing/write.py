@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.raster import disk
-from outsize.raster.reading.scene import SceneInfo
+from outsize.raster.reading import SceneInfo
 from outsize.raster.writing.layout import Layout, lay_out
 from outsize.tiles.window import Window
 

@@ -15,8 +15,8 @@ import shapely
 from numpy.typing import NDArray
 
 from outsize.errors import DataError
-from outsize.raster.reading.scene import SceneInfo, describe
-from outsize.raster.vectors.aoi import open_aoi
+from outsize.raster.polygons import open_aoi
+from outsize.raster.reading import SceneInfo, describe
 from outsize.tiles.window import Window
 
 Write = Callable[..., Path]

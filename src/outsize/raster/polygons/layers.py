@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from outsize.errors import DataError, UnsafeFileError, explain
+from outsize.errors import DataError, UnsafeFileError, explain, one_line
+from outsize.files.plain import first_bytes, is_plain
 from outsize.files.trees import json_tree
-from outsize.raster.reading.safety import first_bytes, is_there
-from outsize.raster.reading.scene import one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _DRIVERS = {".gpkg": "GPKG:", ".geojson": "GeoJSON:", ".json": "GeoJSON:", ".shp": "", ".fgb": ""}
-VECTOR_SUFFIXES = tuple(_DRIVERS)
 # version and patch of a FlatGeobuf, then the length of its header, of which the last byte is zero
 _STARTS = {
     ".shp": re.compile(rb"\0\0\x27\x0a\0"),
@@ -43,6 +41,11 @@ _STEP_BYTES = 2**24
 # could be that word as well.
 _LINK = re.compile(rb"""["'](?:link|url)["']|\\u00[4-7]""", re.IGNORECASE)
 _MOST_SUSPECT_BYTES = 2**28
+
+
+def is_vector(name: str) -> bool:
+    """Say whether a file name is one of polygons."""
+    return name.lower().endswith(tuple(_DRIVERS))
 
 
 @contextmanager
@@ -62,7 +65,7 @@ def opened(path: Path, what: str) -> Iterator[str]:
         link.symlink_to(path.resolve())
         for part in _PARTS if suffix == ".shp" else ():
             for beside in (path.with_suffix(part), path.with_suffix(part.upper())):
-                if is_there(beside) and not link.with_suffix(part).exists():
+                if is_plain(beside) and not link.with_suffix(part).exists():
                     link.with_suffix(part).symlink_to(beside.resolve())
         try:
             with warnings.catch_warnings():
@@ -151,7 +154,7 @@ def are_finite(shapes: NDArray[Any]) -> NDArray[np.bool_]:
 def _refuse_no_vector(path: Path, what: str) -> str:
     suffix = path.suffix.lower()
     found = ""
-    if not is_there(path):
+    if not is_plain(path):
         found = "no such file"
     elif suffix not in _DRIVERS:
         found = f"a file named {suffix or 'without an ending'}"
@@ -160,7 +163,7 @@ def _refuse_no_vector(path: Path, what: str) -> str:
     elif suffix in _STARTS and not _STARTS[suffix].match(first_bytes(path, _START_BYTES)):
         found = "other bytes at its start"
     if found:
-        need = f"polygons in a file named {', '.join(VECTOR_SUFFIXES)}"
+        need = f"polygons in a file named {', '.join(_DRIVERS)}"
         raise DataError(
             explain(f"{what} {path} cannot be read", found, need, "check the name, or export it again")
         )

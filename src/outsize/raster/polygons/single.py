@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from outsize.raster.reading.align import pixel_of
-from outsize.raster.reading.scene import SceneInfo
-from outsize.raster.vectors.burn import PolygonLabels, outline_of, read_polygons
+from outsize.raster.polygons.burn import PolygonLabels, outline_of, read_polygons
+from outsize.raster.reading import SceneInfo
 from outsize.tiles.window import Window
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def burn_each(
+def burn_single(
     labels: PolygonLabels, scene: SceneInfo
 ) -> Iterator[tuple[int, Window, NDArray[np.bool_], bool]]:
     """Yield class value, window and mask of each polygon on a scene, and whether the scene's border cuts it.
@@ -43,7 +42,8 @@ def burn_each(
 def _window_around(bounds: NDArray[np.float64], scene: SceneInfo) -> Window:
     """Return the pixels of a scene that a box on the ground touches; its grid may be turned against the box."""
     left, bottom, right, top = bounds
-    rows, cols = pixel_of(scene, np.array([left, left, right, right]), np.array([bottom, top, bottom, top]))
+    x, y = np.array([left, left, right, right]), np.array([bottom, top, bottom, top])
+    rows, cols = scene.georef.pixel(x, y)
     row, col = int(np.floor(rows.min())), int(np.floor(cols.min()))
     height, width = int(np.ceil(rows.max())) - row, int(np.ceil(cols.max())) - col
     return Window(row, col, height, width).intersect(scene.window)

@@ -20,10 +20,9 @@ from pyproj import CRS
 
 from outsize.errors import DataError, UnsafeFileError
 from outsize.raster.georef import GeoRef
-from outsize.raster.reading.scene import SceneInfo
-from outsize.raster.vectors.aoi import open_aoi
-from outsize.raster.vectors.burn import attribute_values, list_attributes
-from outsize.raster.vectors.layers import are_finite, layer_names, opened, read_layer
+from outsize.raster.polygons import attribute_values, list_attributes, open_aoi
+from outsize.raster.polygons.layers import are_finite, layer_names, opened, read_layer
+from outsize.raster.reading import SceneInfo
 
 _DRIVERS = {
     ".gpkg": "GPKG",

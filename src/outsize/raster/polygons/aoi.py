@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.errors import DataError, explain
-from outsize.raster.reading.scene import SceneInfo, one_line
-from outsize.raster.vectors import layers
+from outsize.errors import DataError, explain, one_line
+from outsize.raster.polygons import layers
+from outsize.raster.reading import SceneInfo
 from outsize.tiles.window import Window
-
-if TYPE_CHECKING:
-    from outsize.raster.georef import GeoRef
 
 _PARTS = 200  # pieces along an area's longer side: straight lines bend when they are reprojected
 
@@ -85,11 +82,11 @@ def open_aoi(path: Path, info: SceneInfo) -> AreaOfInterest | None:
     except ProjError as error:
         need, remedy = "a known coordinate system", "reproject it (ogr2ogr -t_srs)"
         raise DataError(explain(f"area {path} cannot be laid", one_line(error), need, remedy)) from error
-    inverse = _inverse(info.georef)
 
     def to_pixels(points: NDArray[np.float64]) -> NDArray[np.float64]:
         x, y = to_scene.transform(points[:, 0], points[:, 1])
-        return np.column_stack(inverse(np.asarray(x), np.asarray(y)))
+        rows, cols = info.georef.pixel(np.asarray(x), np.asarray(y))
+        return np.column_stack([cols, rows])
 
     try:
         left, bottom, right, top = shapely.total_bounds(shapes)
@@ -125,14 +122,3 @@ def _read(path: Path) -> tuple[NDArray[Any], str]:
         need, remedy = "polygons that say where they are", "draw it anew in a GIS"
         raise DataError(explain(f"area {path} has no place", found, need, remedy))
     return shapes, str(crs)
-
-
-def _inverse(georef: GeoRef) -> Any:
-    """Return the function from x and y to columns and rows."""
-    a, b, c, d, e, f = georef.transform
-    size = a * e - b * d
-
-    def pixels(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        return (e * (x - c) - b * (y - f)) / size, (a * (y - f) - d * (x - c)) / size
-
-    return pixels

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from outsize.errors import DataError, JobError, explain, listed
-from outsize.raster.reading.align import misses, write_labels
-from outsize.raster.reading.scene import SceneInfo
-from outsize.raster.vectors import layers
-from outsize.raster.vectors.layers import VECTOR_SUFFIXES
+from outsize.errors import DataError, explain, listed
+from outsize.raster.labels import is_made_of, not_on_scene, write_labels
+from outsize.raster.polygons import layers
+from outsize.raster.reading import SceneInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,18 +36,15 @@ class PolygonLabels:
     outside_value: int | None  # of pixels in no polygon; None: they are ignored
 
 
-def is_vector(name: str) -> bool:
-    """Say whether a file name is one of polygons."""
-    return name.lower().endswith(VECTOR_SUFFIXES)
-
-
 def burn_labels(
     labels: PolygonLabels, scene: SceneInfo, target: Path, *, ignore_value: int, key: str
 ) -> None:
     """Write the class value of each pixel of the scene; where polygons overlap, the later one counts.
 
-    A pixel belongs to the polygon that its centre lies in.
+    A pixel belongs to the polygon that its centre lies in. Where labels made of the same `key` are there, they stay.
     """
+    if is_made_of(target, key):
+        return
     import rasterio
     import shapely
     from rasterio.features import rasterize
@@ -128,7 +124,7 @@ def _read_polygons(
         shapes = shapely.transform(shapes, lambda points: np.column_stack(forward(*points.T)))
     on_scene = shapely.intersects(shapes, outline_of(scene))
     if not on_scene.any() and (labels.outside_value is None or not _overlap(bounds, wide)):
-        raise misses(labels.path, scene.path, f"no polygon on it, labels reach over {_short(bounds)}")
+        raise not_on_scene(labels.path, scene.path, f"no polygon on it, labels reach over {_short(bounds)}")
     shapes = shapes[on_scene]
     if labels.attribute is None:
         return shapes, np.full(len(shapes), labels.values[""], np.uint8)
@@ -229,15 +225,6 @@ def _refuse_values(labels: PolygonLabels, texts: list[str]) -> None:
                 "add a class whose `attribute` is that value",
             )
         )
-
-
-def value_named(name: str, key: str, values: Mapping[str, int]) -> int:
-    """Return the value of the class that a job key names."""
-    if name not in values:
-        near = _nearest(name, list(values))
-        need = f"one of {', '.join(near)}"
-        raise JobError(explain(f"{key} names no class", repr(name), need, f"did you mean {near[0]!r}?"))
-    return values[name]
 
 
 def _nearest(name: str, known: list[str]) -> list[str]:

@@ -82,7 +82,7 @@ def pixel_sides_m(georef: GeoRef, height: int, width: int) -> tuple[float, float
     rows = height / 2 + np.array([-half, half, 0, 0])
     cols = width / 2 + np.array([0, 0, -half, half])
     to_degrees = pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True)
-    lon, lat = to_degrees.transform(*georef.ground(rows, cols))  # type: ignore[arg-type]
+    lon, lat = to_degrees.transform(*georef.ground(rows, cols))
     if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
         return None
     globe = pyproj.Geod(a=crs.ellipsoid.semi_major_metre, b=crs.ellipsoid.semi_minor_metre)

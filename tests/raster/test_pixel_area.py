@@ -4,7 +4,7 @@ import pytest
 
 from outsize.errors import DataError
 from outsize.raster.georef import GeoRef
-from outsize.raster.vectors.area import measure_pixels, pixel_sides_m
+from outsize.raster.pixel_area import measure_pixels, pixel_sides_m
 
 SIZE = (800, 1000)
 GEOD = pyproj.Geod(ellps="WGS84")

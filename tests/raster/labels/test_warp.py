@@ -10,8 +10,9 @@ import rasterio
 from rasterio.warp import Resampling, calculate_default_transform, reproject
 
 from outsize.errors import DataError
-from outsize.raster.reading.align import fits, is_made_of, same_crs, warp_labels
-from outsize.raster.reading.read import describe
+from outsize.raster.georef import same_crs
+from outsize.raster.labels import is_made_of, lie_on_grid, warp_labels
+from outsize.raster.reading import describe
 
 GRID = rasterio.Affine(10, 0, 500_000, 0, -10, 5_500_000)
 
@@ -39,7 +40,7 @@ def blobs(height: int, width: int) -> np.ndarray:
 def test_the_same_grid_fits_also_with_rounding(tmp_path: Path, scene: Path) -> None:
     nudged = rasterio.Affine(10, 0, 500_000.01, 0, -10, 5_500_000)
     labels = write(tmp_path / "l.tif", blobs(120, 100), nudged)
-    assert fits(describe(labels), describe(scene))
+    assert lie_on_grid(describe(labels), describe(scene))
 
 
 def test_a_coordinate_system_is_known_by_any_of_its_names() -> None:
@@ -67,7 +68,7 @@ def test_another_grid_of_the_same_system_is_refused(
 ) -> None:
     labels = write(tmp_path / "l.tif", np.zeros(size, np.uint8), transform)
     with pytest.raises(DataError, match=message):
-        fits(describe(labels), describe(scene))
+        lie_on_grid(describe(labels), describe(scene))
 
 
 def test_labels_of_another_system_come_onto_the_grid(tmp_path: Path, scene: Path) -> None:
@@ -84,7 +85,7 @@ def test_labels_of_another_system_come_onto_the_grid(tmp_path: Path, scene: Path
     }
     reproject(truth, moved, resampling=Resampling.nearest, init_dest_nodata=False, **options)
     labels = describe(write(tmp_path / "l.tif", moved, there, "EPSG:32633"))
-    assert not fits(labels, describe(scene))
+    assert not lie_on_grid(labels, describe(scene))
     target = tmp_path / "cache" / "made.tif"
     warp_labels(labels, describe(scene), target, ignore_value=255, key="abc")
     with rasterio.open(target) as file:

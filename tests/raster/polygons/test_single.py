@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import rasterio
 
-from outsize.raster.reading.scene import SceneInfo, describe
-from outsize.raster.vectors.burn import PolygonLabels
-from outsize.raster.vectors.polygons import burn_each
+from outsize.raster.polygons import PolygonLabels, burn_single
+from outsize.raster.reading import SceneInfo, describe
 
 
 def scene_at(path: Path, grid: rasterio.Affine) -> SceneInfo:
@@ -44,7 +43,7 @@ def test_each_polygon_lies_where_it_is_drawn_also_on_a_turned_grid(tmp_path: Pat
     rings += [[(-5, 50), (6, 50), (6, 55), (-5, 55)], [(2.1, 2.1), (2.3, 2.1), (2.2, 2.3)]]
     labels = save(tmp_path / "a.geojson", grid, rings)
     scene = scene_at(tmp_path / "a.tif", grid)
-    found = list(burn_each(labels, scene))
+    found = list(burn_single(labels, scene))
     assert [value for value, *_ in found] == [7] * 4
     assert [clipped for *_, clipped in found] == [False, False, True, False]
     shapes = [
