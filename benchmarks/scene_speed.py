@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from outsize.card import Card
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.synthetic.scenes import CLASSES, draw_scene
 from outsize.infer.fill import predict_tiles
@@ -41,7 +42,6 @@ from outsize.raster.writing import Layer, TileStore, make_cog
 from outsize.tasks.segment import NODATA, Wanted
 from outsize.tiles.grid import cover, redundancy
 from outsize.tiles.window import Window
-from outsize.train.checkpoint import Card
 
 ROI_PX, OVERLAP = 704, 0.25
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from tests.commands.tiny_jobs import job_tail
 
 import outsize
+from outsize.card import load_checkpoint
 from outsize.commands.predict import predict
 from outsize.commands.train import train
 from outsize.errors import ModelError
 from outsize.progress import Reporter
-from outsize.train.checkpoint import load_checkpoint
 
 QUIET = Reporter("quiet")
 BACKGROUND, THING = 3, 7

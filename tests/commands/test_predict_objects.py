@@ -15,6 +15,7 @@ import torch
 from scipy import ndimage
 from tests.infer.discs import DiscDetector, draw_discs, write_scene
 
+from outsize.card import Card
 from outsize.commands.compare import compare
 from outsize.commands.compare_objects import FILE
 from outsize.commands.evaluate import evaluate
@@ -36,7 +37,6 @@ from outsize.plan.plan import Plan, Tiling
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_text
 from outsize.tiles.halo import Halo, Reach
-from outsize.train.checkpoint import Card
 
 JOB = """
 task = "instances"

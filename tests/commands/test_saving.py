@@ -15,13 +15,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from outsize import stopping
+from outsize.card import load_checkpoint
 from outsize.commands import train as training
 from outsize.commands.train import train
 from outsize.commands.training import validating
 from outsize.errors import DivergedError, RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.train import checkpoint
 from outsize.train.checkpoint import earlier, saved_step
 
 _TINY = (
@@ -83,7 +83,7 @@ def test_bad_weights_replace_none_and_a_lower_rate_goes_on(
     assert "is the first weight with NaN or infinity" in told
     assert "the last good state, of step 6, is kept" in told
     run = RunFolder(job_path.parent / "bad")
-    assert checkpoint.load_checkpoint(run.best)[1].trained["step"] == 6
+    assert load_checkpoint(run.best)[1].trained["step"] == 6
     assert saved_step(run.state) == 6
     words = shlex.split(told.rpartition("is kept: ")[2])
     assert words[:2] == ["outsize", "train"]
@@ -99,7 +99,7 @@ def test_bad_weights_replace_none_and_a_lower_rate_goes_on(
         "changes": {"train.lr": {"before": 0.1, "now": 0.01}},
     }
     assert "lr = 0.01" in run.job.read_text()
-    assert checkpoint.load_checkpoint(run.last)[1].trained["step"] == 18
+    assert load_checkpoint(run.last)[1].trained["step"] == 18
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from outsize.card import Card
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.job import ClassSpec
 from outsize.measure.tracing.step import trace_step
@@ -18,7 +19,6 @@ from outsize.strategies.cudagraph import graphed
 from outsize.strategies.kernels.fusing import fusible
 from outsize.strategies.kernels.norm import batch_norm
 from outsize.tasks.segment import loss_on_shapes
-from outsize.train.checkpoint import Card
 from outsize.train.claims import ProvingGround, of_fuse, of_recording, of_step
 from outsize.train.proving import prove_step
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from outsize.card import to_device
 from outsize.data.batch import Batch
 from outsize.data.pixels.edges import MapMaker
 from outsize.data.pixels.statistics import BandStatistics
@@ -13,7 +14,6 @@ from outsize.models import build_model
 from outsize.plan.plan import Plan
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, make_loss_terms
-from outsize.train.checkpoint import to_device
 
 DEVICE = torch.device("cuda")
 PLAIN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=())

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from outsize.card import Card
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.synthetic.scenes import CLASSES
 from outsize.job import ClassSpec
@@ -17,7 +18,6 @@ from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Tiling
 from outsize.tiles.halo import derive_halo
-from outsize.train.checkpoint import Card
 
 
 class InDouble(nn.Module):

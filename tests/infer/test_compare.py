@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from outsize.card import Card
 from outsize.infer.compare import measure_on_scene, probe_side_px, tiled_difference
 from outsize.infer.ready import make_ready
 from outsize.job import LimitsSection
@@ -15,7 +16,6 @@ from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.raster.reading import describe
 from outsize.tiles.halo import Halo, Reach, derive_halo
-from outsize.train.checkpoint import Card
 
 
 def _case(**options: object) -> tuple[nn.Module, Halo]:

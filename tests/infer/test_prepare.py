@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from outsize.card import Card
 from outsize.data.pixels.edges import map_maker
 from outsize.infer.prepare import make_prepare
 from outsize.raster.reading import SceneReader, describe
-from outsize.train.checkpoint import Card
 
 WriteRaster = Callable[..., Path]
 OURS = ("blue", "green", "red", "nir")

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from outsize.card import Card
 from outsize.infer.ready import load_ready, make_ready, wants_bf16
 from outsize.job import LimitsSection
 from outsize.plan.predict.choose import window_pixels
 from outsize.raster.reading import describe
 from outsize.runs import RunFolder
-from outsize.train.checkpoint import Card
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from outsize.card import Card
 from outsize.errors import DataError, ModelError, OutputError
 from outsize.files.ownership import Consent, is_ours
 from outsize.infer.prepare import make_prepare
@@ -26,7 +27,6 @@ from outsize.progress import Reporter
 from outsize.raster.polygons import AreaOfInterest
 from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA
-from outsize.train.checkpoint import Card
 
 Tilings = Callable[[int], Tiling]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from outsize.card import Card
 from outsize.data.scenes import label_table, open_scenes
 from outsize.infer.evaluate import MapFiles, compare_map
 from outsize.infer.scene import Products, predict_scene
@@ -18,7 +19,6 @@ from outsize.infer.validate import count_scenes
 from outsize.metrics.confusion import Counts, Scores
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
-from outsize.train.checkpoint import Card
 
 
 @pytest.mark.parametrize("core_px", [32, 256])

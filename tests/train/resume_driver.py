@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from tests import preloaded
 
+import outsize.card as card_module
 import outsize.infer.validate as validate_module
-import outsize.train.checkpoint as checkpoint_module
 import outsize.train.loop as loop_module
 from outsize import stopping
 from outsize.commands.train import train
@@ -83,7 +83,7 @@ def amid_save(number: int) -> Callable[[], None]:
     """Return what makes a child die when half of the nth checkpoint file is written."""
 
     def sabotage() -> None:
-        original, calls = checkpoint_module.save_file, iter(range(1, 10**6))
+        original, calls = card_module.save_file, iter(range(1, 10**6))
 
         def dying(tensors: Any, path: Path, **kwargs: Any) -> None:
             original(tensors, path, **kwargs)
@@ -91,7 +91,7 @@ def amid_save(number: int) -> Callable[[], None]:
                 os.truncate(path, Path(path).stat().st_size // 2)
                 die()
 
-        checkpoint_module.save_file = dying
+        card_module.save_file = dying
 
     return sabotage
 
@@ -99,7 +99,7 @@ def amid_save(number: int) -> Callable[[], None]:
 MOMENTS: dict[str, Callable[[], None]] = {
     **{f"step {n}": before_call(loop_module, "_where", n) for n in (1, 2, 4, 6, 7, 9)},
     **{f"validation, tile {n}": before_call(validate_module, "confusion", n) for n in (1, 5, 14, 20)},
-    **{f"before checkpoint write {n}": before_call(checkpoint_module, "save_file", n) for n in (1, 2, 4, 6)},
+    **{f"before checkpoint write {n}": before_call(card_module, "save_file", n) for n in (1, 2, 4, 6)},
     **{f"amid checkpoint write {n}": amid_save(n) for n in (1, 2, 3, 5, 7)},
     "before the epoch is closed": before_call(loop_module, "_close_epoch", 2),
 }

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from outsize.card import Card, load_checkpoint, save_checkpoint
 from outsize.commands.train import train
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, RunError
 from outsize.job import ClassSpec
 from outsize.progress import Reporter
-from outsize.train.checkpoint import Card, load_checkpoint, save_checkpoint
 from outsize.train.init import Init, start_from
 
 OPTIONS = {"levels": 2, "width": 4}

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from outsize.card import Card
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.job import ClassSpec
 from outsize.plan.plan import Moved, Offload, Plan, Recompute, Swap, Tiling
 from outsize.strategies.saved.hooks import recomputable
 from outsize.strategies.swap import move
-from outsize.train.checkpoint import Card
 from outsize.train.proofs import StepProof, SwapProof
 from outsize.train.proving import prove_step, prove_swap
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from outsize.card import Card
 from outsize.errors import DataError, explain
 from outsize.infer.passes import streaming
 from outsize.infer.prepare import make_prepare
@@ -24,7 +25,6 @@ from outsize.raster.writing import Layer, TileStore
 from outsize.tasks.segment import NODATA, Wanted, decode
 from outsize.threads import Threads
 from outsize.tiles.window import Tile
-from outsize.train.checkpoint import Card
 
 _AHEAD = 8  # finished cores that may wait for the writer
 

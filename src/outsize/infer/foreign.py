@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from outsize.card import Card
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, TraceError, explain, listed
 from outsize.job import ClassSpec, parse_colour
@@ -23,7 +24,6 @@ from outsize.measure.tracing.answers import Part, answer_on_shapes
 from outsize.measure.tracing.trace import example_shape
 from outsize.models import input_maps, num_inputs
 from outsize.raster.reading import SceneInfo
-from outsize.train.checkpoint import Card
 
 _FAVOURITE = "['out']"  # torchvision's name for it
 _COLOURS = (

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from outsize.card import Card
 from outsize.data.objects.object import Object
 from outsize.files.ownership import NONE_GIVEN, Consent
 from outsize.infer.coco_results import write_results
@@ -25,7 +26,6 @@ from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.raster.vectors import ObjectSummary, write_objects
 from outsize.raster.writing import write_ids
 from outsize.tiles.grid import redundancy
-from outsize.train.checkpoint import Card
 
 LEAST_SCORE = 0.05  # of what is kept for average precision
 

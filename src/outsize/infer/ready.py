@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from outsize.card import Card, load_checkpoint, to_device
 from outsize.data.feeding.loader import num_cores
 from outsize.errors import ModelError, explain
 from outsize.infer.foreign import Manner
@@ -30,7 +31,6 @@ from outsize.raster.reading import SceneInfo
 from outsize.tasks import TASKS, facts_for, limits_for
 from outsize.tiles.halo import Halo
 from outsize.tiles.passes import PassGraph
-from outsize.train.checkpoint import Card, load_checkpoint, to_device
 
 _PRECISIONS = ("auto", "fp32", "bf16")
 

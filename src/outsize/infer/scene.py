@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from outsize.card import Card
 from outsize.errors import OutputError
 from outsize.files.ownership import NONE_GIVEN, Consent, is_marked, mark
 from outsize.infer.fill import layers_of, predict_tiles
@@ -32,7 +33,6 @@ from outsize.raster.vectors import write_polygons
 from outsize.raster.writing import TileStore, make_cog, write_style
 from outsize.stopping import Stopped
 from outsize.tasks.segment import CONFIDENCE_SCALE, NODATA, THRESHOLD, Wanted
-from outsize.train.checkpoint import Card
 from outsize.units import format_bytes, format_count
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from outsize.card import Card
     from outsize.measure.trying.apart import Apart
-    from outsize.train.checkpoint import Card
     from outsize.train.proving import Trial
 
 # What differs between a fused layer and torch's is the order of sums: a few times the rounding that torch's own has

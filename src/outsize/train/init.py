@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from outsize.card import Card, load_checkpoint
 from outsize.errors import ModelError, explain
 from outsize.job import ClassSpec
 from outsize.models import build_model, logits_of
 from outsize.models.weights import Fitted, Remake, fit_weights
 from outsize.models.widen import find_ends, match_bands, take
-from outsize.train.checkpoint import Card, load_checkpoint
 
 
 @dataclass(frozen=True)

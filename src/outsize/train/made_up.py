@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from outsize.card import to_device
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
@@ -19,7 +20,6 @@ from outsize.plan.plan import Plan
 from outsize.strategies.compose import LossTerms, Terms, compose
 from outsize.strategies.steps.step import Step
 from outsize.tasks import Task
-from outsize.train.checkpoint import to_device
 from outsize.train.optimizer import make_optimizer
 
 

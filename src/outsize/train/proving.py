@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from outsize.card import Card
     from outsize.data.batch import Batch
     from outsize.measure.trying.apart import Outcome
     from outsize.strategies.compose import LossTerms, Terms
     from outsize.strategies.saved.hooks import SavedStats
     from outsize.strategies.swap.traffic import Counters
-    from outsize.train.checkpoint import Card
 
 TOLERANCE = 1e-10  # of each tensor's largest value, in float64
 _SEED = 20240229

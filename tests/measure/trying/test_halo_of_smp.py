@@ -11,6 +11,7 @@ import torch
 from tests.conftest import write_job
 from torch import Tensor, nn
 
+from outsize.card import Card, load_checkpoint, save_checkpoint
 from outsize.commands.predict import predict
 from outsize.commands.verify import verify
 from outsize.data.catalogue import open_data
@@ -31,7 +32,6 @@ from outsize.progress import Reporter
 from outsize.raster.reading import SceneReader, describe
 from outsize.tiles.halo import Halo, Reach, derive_halo
 from outsize.tiles.window import Window
-from outsize.train.checkpoint import Card, load_checkpoint, save_checkpoint
 
 NEEDS_PX = {
     "Unet": (281, 250, 288, 256),

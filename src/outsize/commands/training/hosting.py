@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def place(model: nn.Module, plan: Plan, device: torch.device, *, bf16: bool) -> None:
     """Move a model to the device, or leave its weights on the host where the plan says so."""
     if plan.offload is None:
-        from outsize.train.checkpoint import to_device
+        from outsize.card import to_device
 
         to_device(model, device)
     else:

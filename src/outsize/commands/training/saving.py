@@ -62,7 +62,7 @@ class Saving:
 
     def epoch(self, position: Position, best: bool) -> None:
         """Save the weights of an epoch."""
-        from outsize.train.checkpoint import save_checkpoint
+        from outsize.card import save_checkpoint
 
         trained = {"phase": position.phase, "epoch": position.total_epochs, "step": position.total_steps}
         figures = {**trained, f"best_{self._score}": position.best_score}

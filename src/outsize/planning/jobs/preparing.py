@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from outsize.card import Card
     from outsize.data.checking.check import Checked
     from outsize.data.split import Splits
-    from outsize.train.checkpoint import Card
     from outsize.train.init import Init
 
 
@@ -166,8 +166,8 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
 
 
 def _make_card(job: Job, bands: Sequence[str], checked: Checked) -> Card:
+    from outsize.card import Card
     from outsize.raster.pixel_area import pixel_sides_m
-    from outsize.train.checkpoint import Card
 
     assert checked.statistics is not None  # no valid training pixel is a problem that was refused
     first = checked.splits.train[0].image
