@@ -30,6 +30,7 @@ MANY_PARAMETERS = {
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
+    "ranks.pulse": "ranks/test_joining.py",
     "strategies.spatial.borders": "strategies/spatial/test_layers.py",
     "strategies.spatial.rows": "strategies/spatial/test_layers.py",
     "infer.fill": "infer/test_scene.py",

@@ -32,11 +32,11 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _run(*ranks: Mapping[str, str]) -> list[str]:
+def _run(*ranks: Mapping[str, str], code: str = _JOIN) -> list[str]:
     """Start a process for each rank's environment and return what each prints."""
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", _JOIN],
+            [sys.executable, "-c", code],
             env={**os.environ, "OMP_NUM_THREADS": "1", **each},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -131,3 +131,26 @@ def test_ranks_of_other_jobs_are_told_apart() -> None:
     first, second = _run(_rank(0, 2, port), _rank(1, 2, port, JOB="b"))
     assert first.startswith("rank 1 has another job: found 'b', needed 'a' as rank 0 has it; start")
     assert second.startswith("rank 0 has another job: found 'a', needed 'b' as rank 1 has it; start")
+
+
+_DIE = """
+import os, signal, time
+from outsize.errors import RanksError
+from outsize.ranks import joined
+try:
+    with joined() as world:
+        world.at("epoch 3")
+        while True:
+            if world.sum({"": 1.0})[""] and world.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+except RanksError as error:
+    print(error)
+"""
+
+
+def test_a_rank_that_dies_is_named_with_its_phase() -> None:
+    port = _free_port()
+    first, _, third = _run(*(_rank(rank, 3, port) for rank in range(3)), code=_DIE)
+    for told in (first, third):
+        [line] = [each for each in told.splitlines() if "lost" in each]
+        assert line.startswith("another rank was lost: found rank 1 in epoch 3 ("), line

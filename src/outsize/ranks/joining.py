@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -22,6 +23,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from outsize.errors import RanksError, explain, listed
+from outsize.ranks.pulse import Pulse, is_of_ranks, lost
 from outsize.ranks.world import ALONE, World
 
 WAIT_S = 120.0  # for all ranks to come; a cluster may start them minutes apart, and says so by OUTSIZE_WAIT_S
@@ -47,9 +49,15 @@ def joined(
     dist.init_process_group(
         backend, store=store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=_COLLECTIVE_S)
     )
+    pulse = Pulse(store, world.rank, world.size)
     try:
-        yield world
+        yield replace(world, pulse=pulse)
+    except RuntimeError as error:
+        if not is_of_ranks(error):
+            raise
+        raise lost(pulse, error) from error
     finally:
+        pulse.stop()
         dist.destroy_process_group()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from outsize.ranks.pulse import Pulse
 
 T = TypeVar("T")
 
@@ -22,6 +24,7 @@ class World:
     local_rank: int = 0  # among those on this machine
     local_size: int = 1
     attempt: int = 0  # how often torchrun has begun anew
+    pulse: Pulse | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_owner(self) -> bool:
@@ -32,6 +35,11 @@ class World:
     def is_alone(self) -> bool:
         """Whether there are no others."""
         return self.size == 1
+
+    def at(self, phase: str) -> None:
+        """Say what this process does from now on: others name it where it is lost."""
+        if self.pulse is not None:
+            self.pulse.at(phase)
 
     def share_of(self, amount: int) -> int:
         """Return this process's part of something that its machine has: memory, cores, workers; at least 1."""
