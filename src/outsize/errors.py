@@ -105,7 +105,7 @@ def one_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Say what an error of another's code is, in one line: its kind, and how its message begins."""
+    """Put an error of somebody else's code into one line: its kind, and the beginning of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 

@@ -87,7 +87,7 @@ class RunFolder:
 
     @property
     def state(self) -> Path:
-        """What a resumed training needs besides: optimizer, position, weights at that moment."""
+        """What else a resumed training needs: optimizer, position, weights at that moment."""
         return self.path / "checkpoints" / "state.safetensors"
 
     @property

@@ -1,4 +1,4 @@
-"""Ends a verb when SIGTERM or Ctrl-C asks for it: at once, or behind what must not be left half done.
+"""Ends a verb when SIGTERM or Ctrl-C asks for it: at once, or after what must not be left half done.
 
     signal    SIGTERM ...................................... a second one: the process ends
     main      step 7 ##########|save ####|Stopped ---> one line, exit 143
@@ -35,7 +35,7 @@ class Stopped(BaseException):
         super().__init__(signum.name)
         self.signum = signum
         self.kept = ""  # what was saved, in words for the user
-        self.is_saved = False  # so that a training goes on from it
+        self.is_saved = False  # so that a training can continue from it
 
     @property
     def exit_code(self) -> int:
@@ -181,17 +181,17 @@ def _again_if_dropped(dropped: Any) -> None:
 @contextmanager
 def _second_ends() -> Iterator[None]:
     """Watch in a thread for a second signal: the main one may be deep in code that lets no handler run."""
-    watched, told = os.pipe()
-    os.set_blocking(told, False)
-    before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    _now.watch = told
+    watched, sent = os.pipe()
+    os.set_blocking(sent, False)
+    before = signal.set_wakeup_fd(sent, warn_on_full_buffer=False)
+    _now.watch = sent
     try:
         threading.Thread(target=_watch, args=(watched,), name="signals", daemon=True).start()
         yield
     finally:
         signal.set_wakeup_fd(before)
         _now.watch = None
-        os.close(told)  # which ends the thread
+        os.close(sent)  # which ends the thread
 
 
 def _watch(watched: int) -> None:

@@ -67,7 +67,7 @@ def mistake(
 
 
 def in_short(error: ValidationError) -> str:
-    """Say where the first mistake is, what was found there and what was needed, for a message that goes on."""
+    """Say where the first mistake is, what was found there and what was needed, for the beginning of a message."""
     first = error.errors()[0]
     at = ".".join(map(str, first["loc"]))
     if first["type"] in ("extra_forbidden", "missing"):

@@ -51,7 +51,7 @@ def refuse_unknown_options(name: str, options: Iterable[str]) -> None:
 
 
 def refuse_unknown_model(name: str) -> None:
-    """Refuse a name that no model has; of a library's model only the form of its name is looked at."""
+    """Refuse a name that no model has; of a library's model only the form of its name is checked."""
     form = f"{LIBRARY_PREFIX}ARCHITECTURE/ENCODER"
     if name in MODEL_NAMES:
         return

@@ -87,7 +87,7 @@ def _values(classes: object) -> set[int]:
 
 
 def _classes(names: list[str]) -> list[dict[str, Any]]:
-    """Number classes behind the background, each in a colour of its own."""
+    """Number classes after the background, each with its own colour."""
     import colorsys
 
     classes: list[dict[str, Any]] = [{"name": BACKGROUND.lower(), "value": 0, "colour": (0, 0, 0)}]

@@ -53,7 +53,7 @@ class Story:
 def gather(path: Path) -> Story:
     """Read a run; only its job must be there."""
     run = open_run(path)
-    load_job(run.job)  # what is no job is told here
+    load_job(run.job)  # reports what is wrong with the job
     job_text = read_plain_text(run.job, MOST_JOB_BYTES)
     lines = read_json_lines(run.metrics, "train") if run.metrics.exists() else []
     with as_written(run.metrics, "train"):

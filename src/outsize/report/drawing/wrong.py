@@ -33,7 +33,7 @@ _TO_XYZ = np.array(
 
 
 def wrong_colour(classes: Sequence[Colour]) -> Colour:
-    """Return the colour whose nearest class colour is farthest away, by the eye that tells them apart worst."""
+    """Return the colour farthest from all class colours, as seen by the eye that distinguishes them worst."""
     apart = _apart(_perceived(_CHOICE)[:, :, None], _perceived((*classes, *_PALE))[:, None])
     return _CHOICE[int(apart.min(axis=(0, 2)).argmax())]
 

@@ -38,7 +38,7 @@ def show_training(story: Story) -> Markup | None:
 
 
 def learning_rates(story: Story) -> list[tuple[float, float]]:
-    """Return the rates of logged steps, and those that the job tells: at the first step of a phase, and once warm.
+    """Return the rates of logged steps, and those known from the job: at the first step of a phase, and once warm.
 
     One step of ten is logged, so that a short warm-up would not be seen. It rises evenly to the rate of its phase.
     """
