@@ -234,3 +234,34 @@ def test_the_working_folder_is_nobody_elses(tmp_path, monkeypatch):
     monkeypatch.setattr("outsize.files.private.os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(OutputError, match="belongs to another user"):
         TileStore.open(folder, scene(64, 64), CLASSES, 1, "k")
+
+
+def test_several_processes_fill_one_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(write_module, "_SYNC_INTERVAL_S", 0.0)  # at every mark, which writes marks again
+    classes = RNG.integers(0, 6, (192, 192), dtype=np.uint8)
+    cores = cores_of(192, 192, 64)
+    arguments = (tmp_path / "s", scene(192, 192), CLASSES, len(cores), "k", 64)
+    with TileStore.open(*arguments) as first, TileStore.open(*arguments, joins=True) as second:
+        for index in range(len(cores) - 1):
+            store = (first, second)[index % 2]
+            store.write(index, cores[index], {"classes": classes[cores[index].slices]})
+        for store in (first, second):
+            assert store.num_done == (len(cores) - 1) // 2, "each knows of its own"
+            store.refresh()
+            assert store.num_done == len(cores) - 1
+    marks = (tmp_path / "s" / "tiles.done").read_bytes()
+    assert marks == bytes([2] * (len(cores) - 1) + [0]), "nobody has erased another's mark"
+    with TileStore.open(*arguments) as third:  # another number of processes goes on
+        assert [third.is_done(index) for index in range(len(cores))] == [True] * (len(cores) - 1) + [False]
+        third.write(len(cores) - 1, cores[-1], {"classes": classes[cores[-1].slices]})
+        path = third.path("classes")
+    np.testing.assert_array_equal(read(path)[0], classes)
+
+
+def test_a_store_that_nobody_has_begun_cannot_be_joined(tmp_path):
+    arguments = (tmp_path / "s", scene(64, 64), CLASSES, 1)
+    with pytest.raises(OutputError, match="found no store, needed the same key in"):
+        TileStore.open(*arguments, "k", joins=True)
+    TileStore.open(*arguments, "k").close()
+    with pytest.raises(OutputError, match="found k, needed the same key in"):
+        TileStore.open(*arguments, "other", joins=True)

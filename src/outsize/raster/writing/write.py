@@ -4,6 +4,9 @@ A tile's mark is written after its pixels. Both then belong to the operating sys
 neither. Only a crash of the machine can lose pixels and keep a mark; therefore marks have two grades:
 
     0 not done    1 written: believed while the machine runs on    2 synced to disk: always believed
+
+Several processes may fill one store, each with tiles of its own: one opens it, then the others join. A process writes
+no marks but those of its own tiles, byte by byte, for of the others' it knows only what was there when it came.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.errors import OutputError, explain
 from outsize.raster import disk
 from outsize.raster.reading import SceneInfo
 from outsize.raster.writing.layout import Layout, lay_out
@@ -45,7 +49,7 @@ class Layer:
 
 
 class TileStore:
-    """A folder of growing rasters, one TIFF per layer, written by one thread; use it in a `with` block.
+    """A folder of growing rasters, one TIFF per layer, written by one thread of each process; use it in a `with` block.
 
     An interrupted store is taken up again by `open` with the same key; a different key starts anew.
     """
@@ -55,6 +59,9 @@ class TileStore:
         self._layouts = layouts
         self._files: dict[str, FileIO] = {}
         self._marks = bytearray(num_tiles)
+        self._unsynced: list[
+            int
+        ] = []  # tiles of this process, whose marks a crash of the machine would make untrue
         self._mark_file: FileIO | None = None
         self._last_sync_s = time.monotonic()
 
@@ -67,8 +74,14 @@ class TileStore:
         num_tiles: int,
         key: str,
         block_px: int = 512,
+        *,
+        joins: bool = False,
     ) -> TileStore:
-        """Take up the store in `folder`, or begin one there; `key` names all that decides the pixels."""
+        """Take up the store in `folder`, or begin one there; `key` names all that decides the pixels.
+
+        A process that `joins` does neither: another one of the same job has. Blocks that two tiles share are read and
+        written again, so where several processes fill a store, cores are whole blocks.
+        """
         size = (info.height, info.width)
         layouts = {
             layer.name: lay_out(size, layer.num_bands, layer.dtype, block_px, info.georef, layer.nodata)
@@ -77,6 +90,9 @@ class TileStore:
         store = cls(folder, info, layouts, num_tiles)
         state = {"key": key, "num_tiles": num_tiles, "size": list(size), "block_px": block_px}
         state["layers"] = [[layer.name, layer.dtype, layer.num_bands, repr(layer.nodata)] for layer in layers]
+        if joins:
+            store._join(state)
+            return store
         is_new_folder = disk.make_private_folder(folder)
         with disk.disk_errors(folder):
             found = _read_state(folder / _STATE)
@@ -147,7 +163,7 @@ class TileStore:
         if self._mark_file is None:
             return
         with disk.disk_errors(self.folder):
-            if self._marks.count(0):
+            if self._marks.count(0):  # others may not have finished, or an earlier run has not
                 self._sync()
             self._close_files()
 
@@ -158,17 +174,20 @@ class TileStore:
     def _mark(self, tile_index: int) -> None:
         assert self._mark_file is not None
         self._marks[tile_index] = _WRITTEN
+        self._unsynced.append(tile_index)
         _write_at(self._mark_file, tile_index, bytes([_WRITTEN]))
         if time.monotonic() - self._last_sync_s > _SYNC_INTERVAL_S:
             self._sync()
 
     def _sync(self) -> None:
-        """Raise all marks to the grade that outlives a crash of the machine: pixels first, then marks."""
+        """Raise this process's marks to the grade that outlives a crash of the machine: pixels first, then marks."""
         assert self._mark_file is not None
         for file in self._files.values():
             os.fsync(file.fileno())
-        self._marks = bytearray(_SYNCED if mark else 0 for mark in self._marks)
-        _write_at(self._mark_file, 0, self._marks)
+        for tile_index in self._unsynced:
+            self._marks[tile_index] = _SYNCED
+            _write_at(self._mark_file, tile_index, bytes([_SYNCED]))
+        self._unsynced = []
         os.fsync(self._mark_file.fileno())
         self._last_sync_s = time.monotonic()
 
@@ -197,7 +216,28 @@ class TileStore:
         partial = self.folder / _PARTIAL
         partial.write_text(json.dumps({**state, "boot_id": boot_id}, indent=1) + "\n")
         partial.replace(self.folder / _STATE)
-        self._mark_file = FileIO(mark_path, "r+")
+        # written, but not synced, by a process that was killed: the kernel still has the pixels
+        self._unsynced = [index for index, mark in enumerate(self._marks) if mark == _WRITTEN]
+        self._open_files()
+
+    def _join(self, state: dict[str, Any]) -> None:
+        """Open what another process has begun, or taken up, for this one as well."""
+        found = _read_state(self.folder / _STATE)
+        if {**found, "boot_id": ""} != {**state, "boot_id": ""}:
+            need = f"the same key in {self.folder}, which all processes see"
+            raise OutputError(
+                explain("a map that others fill", found.get("key", "no store"), need, "use one shared folder")
+            )
+        with disk.disk_errors(self.folder):
+            self._marks = bytearray((self.folder / _MARKS).read_bytes())
+            self._open_files()
+
+    def refresh(self) -> None:
+        """Look which tiles other processes have finished."""
+        self._marks = bytearray((self.folder / _MARKS).read_bytes())
+
+    def _open_files(self) -> None:
+        self._mark_file = FileIO(self.folder / _MARKS, "r+")
         self._files = {name: FileIO(self.path(name), "r+") for name in self._layouts}
 
     def _files_are_whole(self) -> bool:
