@@ -40,7 +40,7 @@ def large_rooms(most: int = 8) -> set[str]:
 
 
 def drawing(room: str) -> str:
-    """Return one room as text: a line for each file and sub-room, what it stands on, and what is in it."""
+    """Return one room as text: each file and sub-room with what it stands on, what is in it, and its duty."""
     folder = _SOURCE if room == "outsize" else _SOURCE / room
     graph = _imports(folder)
     reach = {name: _reached(name, graph) for name in graph}
@@ -58,9 +58,8 @@ def drawing(room: str) -> str:
         text = f"{arrows}  ({inside})".strip() if inside else arrows
         first = f"  {labels[name]:{column}}"
         indent = " " * len(first)
-        lines += textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent) or [
-            first.rstrip()
-        ]
+        lines += _wrapped(text, first, indent) or [first.rstrip()]
+        lines += _wrapped(_duty(folder / name), indent, indent) if inside else []
     return "\n".join(lines) + "\n"
 
 
@@ -127,6 +126,15 @@ def _inside(path: Path) -> str:
     files = [each.stem for each in path.glob("*.py") if not each.stem.startswith("__")]
     rooms = [f"{each.parent.name}/" for each in path.glob("*/__init__.py")]
     return " ".join(sorted(files + rooms))
+
+
+def _duty(folder: Path) -> str:
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    return text.split("\n\n")[0].replace("\n", " ")
+
+
+def _wrapped(text: str, first: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent)
 
 
 if __name__ == "__main__":
