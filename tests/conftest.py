@@ -11,15 +11,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import rasterio
 import torch
 from numpy.typing import NDArray
+from tests.halos import remembering
 
 from outsize.data.synthetic.scenes import CLASSES, draw_scene
 from outsize.files.private import private_folder
+from outsize.measure import facts
 
 # A shell that starts the tests in the background has Ctrl-C ignored by them; those about it send it themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -75,6 +78,12 @@ def pytest_collection_finish() -> None:
 def _planned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test take up a plan that another one made by what it had put in some function's place."""
     monkeypatch.setattr("outsize.planning.jobs.preparing.recall", lambda *_: None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _halos_derived_once() -> Iterator[None]:
+    with mock.patch.object(facts, "derive", remembering(facts.derive)):
+        yield
 
 
 _JOB = """

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TextIO
+from unittest import mock
 
 import pytest
+
+from outsize import cli
+from outsize.planning.jobs import preparing
+
+_RECALL = preparing.recall  # which the tests of other rooms do without
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(scope="session")
 def run() -> Iterator[Run]:
-    """Run a command line; keywords are those of forker.py."""
+    """Run a command line in a process of its own; keywords are those of forker.py."""
     command = [sys.executable, "-m", "tests.commands.forker"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], text=True, **pipes) as forker:
@@ -55,6 +66,54 @@ def run() -> Iterator[Run]:
 
         yield run_one
         forker.stdin.close()
+
+
+@contextmanager
+def _caught(name: str, printed: dict[str, str]) -> Iterator[None]:
+    """Note what is printed to "stdout" or "stderr" in the block, also by libraries that know no Python."""
+    before: TextIO = getattr(sys, name)
+    before.flush()
+    number = {"stdout": 1, "stderr": 2}[name]
+    kept = os.dup(number)
+    with tempfile.TemporaryFile("w+") as file:
+        os.dup2(file.fileno(), number)
+        setattr(sys, name, file)
+        try:
+            yield
+        finally:
+            setattr(sys, name, before)
+            os.dup2(kept, number)
+            os.close(kept)
+            file.flush()
+            file.seek(0)
+            printed[name] = file.read()
+
+
+@pytest.fixture(scope="session")
+def run_here() -> Run:
+    """Run a command line as `run` does, but in this process: much of what a verb takes is done for the first alone."""
+
+    def run_one(*args: str | Path) -> Outcome:
+        printed: dict[str, str] = {}
+        code: Any = 0
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(preparing, "recall", _RECALL))
+            stack.enter_context(mock.patch.object(sys, "argv", ["outsize", *map(str, args)]))
+            stack.enter_context(mock.patch.dict(os.environ))
+            # what a library logs must be seen as a user would see it, not by pytest
+            stack.enter_context(mock.patch.object(logging.getLogger(), "handlers", []))
+            for name in ("stdout", "stderr"):
+                stack.enter_context(_caught(name, printed))
+            try:
+                cli.main()
+            except SystemExit as ended:
+                code = ended.code
+            except BaseException:  # noqa: BLE001 (what a user would see as a traceback)
+                sys.excepthook(*sys.exc_info())
+                code = 1
+        return Outcome(code or 0, printed["stdout"], printed["stderr"])
+
+    return run_one
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -103,11 +162,11 @@ def own_job(tmp_path: Path, own_scenes: Path, trained_run: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def predicted_run(
-    trained_run: Path, tmp_path_factory: pytest.TempPathFactory, run: Run, scenes: Path
+    trained_run: Path, tmp_path_factory: pytest.TempPathFactory, run_here: Run, scenes: Path
 ) -> Path:
     """A trained run with a map of its test scene."""
     folder = Path(shutil.copytree(trained_run, tmp_path_factory.mktemp("predicted") / "run"))
-    assert run("predict", folder, scenes / "test-2.tif").code == 0
+    assert run_here("predict", folder, scenes / "test-2.tif").code == 0
     return folder
 
 
