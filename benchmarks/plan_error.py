@@ -17,7 +17,7 @@ the plan.
 Measured memory is torch.cuda.max_memory_allocated less what the process held before. On the CPU, with tiny networks,
 it is the sum of live storages: that shows whether the model of a step is right, and nothing about a GPU's libraries.
 Times: "catalogue" from the data sheet, "rates" from this machine's measured rates, "profiled" from the catalogue taught
-by real steps of the same network, precision and purpose at another size (measure/machine/profiled.py), the nearest
+by real steps of the same network, precision and purpose at another size (measure/learning/look.py), the nearest
 one; rows of a network that was run at one size only have no such prediction. Compiled steps are predicted by half a
 batch of the first one, run plainly and compiled: the share of the plain step's time on the device, which the other
 columns tell, and the host's time to call it. A measured time is the lower quartile of at least six steps that follow
@@ -63,8 +63,8 @@ from plan_error_table import is_same, line, place_for, rows_of, summary, write
 from torch import nn
 
 from outsize.errors import PlanError, first_line
+from outsize.measure.learning import look_at, taught_by
 from outsize.measure.machine.bandwidth import measure, recall_or_measure
-from outsize.measure.machine.profiled import learn
 from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.plan.step import BLOCK_BYTES, StepFacts
@@ -371,7 +371,9 @@ def _compare(
     }
     if as_it_is:
         clock = clocks.of(case)["catalogue"]
-        learnt.append(learn(ready.run, way.ops, clock, device, batch=case.batch, side_px=case.side_px))
+        learnt.append(
+            taught_by(look_at(ready.run, device), way.ops, clock, batch=case.batch, side_px=case.side_px)
+        )
         row["learnt"] = asdict(replace(learnt[-1], paces={}, workspaces={}))  # hundreds of numbers
     return row
 

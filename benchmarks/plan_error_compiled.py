@@ -18,8 +18,8 @@ from plan_error_measured import Case, make_ready
 from plan_error_predicted import Way, facts_of, parts_of
 from torch import nn
 
-from outsize.measure.machine.memory import rise_bytes
-from outsize.measure.machine.profiled import device_and_host_s, learn
+from outsize.measure.learning import device_and_host_s, look_at, taught_by
+from outsize.measure.memory import rise_bytes
 from outsize.plan.memory.cost import NOTHING, StepCost
 from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts
@@ -103,7 +103,9 @@ class OfOneStep:
         plain_s, _ = device_and_host_s(plain.run, device)
         plain_bytes = rise_bytes(plain.run, device)
         clock = replace(self.clock, training=True)
-        learnt = learn(plain.run, facts.ops, clock, device, batch=case.batch, side_px=case.side_px)
+        learnt = taught_by(
+            look_at(plain.run, device), facts.ops, clock, batch=case.batch, side_px=case.side_px
+        )
         ready = make_ready(model, case, {"compile": setting}, device)
         seconds, host_s = device_and_host_s(ready.run, device)
         compiled_bytes = rise_bytes(ready.run, device)

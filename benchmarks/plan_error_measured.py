@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from outsize.data.batch import Batch
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
-from outsize.measure.machine.memory import LiveBytes
-from outsize.measure.machine.profiled import lower_quartile
+from outsize.measure.learning.look import lower_quartile
+from outsize.measure.memory import LiveBytes
 from outsize.measure.tracing.step import likeliest
 from outsize.plan.plan import Plan
 from outsize.plan.step import BLOCK_BYTES

@@ -36,7 +36,7 @@ import torch
 from recompute_table import as_extra, as_table, profile_extra, summary
 from recompute_ways import FAILURES, TRUNK, WAYS, Compiler, Setting, Way, budget_of, make_way, text_of
 
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 from outsize.strategies import compiled
 
 SLOW, EVERY, LEAST = 2.0, 4, 5  # times plain; rounds between two of a slow way; rounds at least

@@ -10,7 +10,7 @@ import torch
 
 import outsize
 from outsize.measure.facts import gather_facts
-from outsize.measure.machine.machine import look_at_machine
+from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
 
 # what rooms import when it is needed

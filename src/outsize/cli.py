@@ -16,7 +16,7 @@ from outsize.bench import ROUNDS
 from outsize.commands.memory_line import host_shortage
 from outsize.errors import OutsizeError
 from outsize.files.refused import refused_name
-from outsize.measure.machine.address import refuse_little_address_space
+from outsize.measure.address import refuse_little_address_space
 from outsize.progress import Reporter
 from outsize.stopping import Stopped, listening
 

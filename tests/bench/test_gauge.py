@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outsize.bench.gauge import NUM_TIMED, NUM_WARM, Turn, take_turn, weigh_on_cpu
-from outsize.measure.machine.machine import sweep
+from outsize.measure.memory import sweep
 
 GPU = torch.device("cuda", 0)
 

@@ -42,7 +42,7 @@ VERBS: dict[str, Verb] = {"train": _train, "plan": _plan, "bench": _bench}
 def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all that takes long fail the test."""
     for name in (
-        "outsize.measure.machine.bandwidth.machine_rates",
+        "outsize.measure.machine.machine_rates",
         "outsize.planning.jobs.preparing.taught",
         "outsize.planning.jobs.preparing.make_plans",
         "outsize.planning.jobs.preparing.recorded_where_faster",
@@ -85,9 +85,7 @@ def test_limits_are_looked_at_before_a_step_is_run(
     name: str, verb: str, job_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outsize.planning.jobs.preparing.taught", lambda *_: pytest.fail("a step was begun"))
-    monkeypatch.setattr(
-        "outsize.measure.machine.bandwidth.machine_rates", lambda *_, **__: find_machine("h200").rates
-    )
+    monkeypatch.setattr("outsize.measure.machine.machine_rates", lambda *_, **__: find_machine("h200").rates)
     overrides, text = MISTAKES[name]
     with pytest.raises(OutsizeError, match=text):
         VERBS[verb](job_path, overrides)

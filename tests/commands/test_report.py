@@ -13,7 +13,7 @@ from outsize import cli
 from outsize.commands.report import report
 from outsize.errors import OutputError
 from outsize.files.ownership import is_ours
-from outsize.measure.machine.origin import origin
+from outsize.measure.origin import origin
 from outsize.progress import Reporter
 
 

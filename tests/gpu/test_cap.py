@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from outsize.job import load_job
-from outsize.measure.machine.machine import capped, sweep
+from outsize.measure.memory import capped, sweep
 from outsize.models import build_model
 from outsize.plan.effort import cap_bytes
 from outsize.planning.trying.profiling import Subject, see

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
-from outsize.measure.machine.memory import rise_bytes
+from outsize.measure.memory import rise_bytes
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.plan import Compile, Plan, Recompute

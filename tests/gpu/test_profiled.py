@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from outsize.measure.machine.profiled import LEAST_USABLE, MOST_USABLE, learn, look_at
+from outsize.measure.learning import look_at, taught_by
+from outsize.measure.learning.look import LEAST_USABLE, MOST_USABLE
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.machines import find_machine
@@ -42,7 +43,7 @@ def test_a_real_step_teaches_its_own_time() -> None:
     assert seen.usable_share is not None
     assert LEAST_USABLE <= seen.usable_share <= MOST_USABLE
     clock = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
-    learnt = learn(run, facts.ops, clock, device, batch=4, side_px=512)
+    learnt = taught_by(look_at(run, device), facts.ops, clock, batch=4, side_px=512)
     taught, told = clock.taught(learnt), as_seen(facts, learnt)
     paced_s = sum(clock.op_s(op) for op in told.ops if op.pace)
     print(f"seen one by one: {paced_s / sum(map(clock.op_s, told.ops)):.0%} of the time")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from outsize.measure.machine.shared import is_shared
+from outsize.measure.shared import is_shared
 
 DEVICE = torch.device("cuda", 0)
 _OTHER = """

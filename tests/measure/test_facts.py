@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from outsize.measure.facts import gather_facts, halo_of
-from outsize.measure.machine.machine import look_at_machine
+from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
 from outsize.tiles.halo import Halo, Reach
 

@@ -14,7 +14,7 @@ from outsize.data.batch import Batch
 from outsize.data.pixels.normalise import normalise
 from outsize.errors import ModelError
 from outsize.infer.paste import decode_objects
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 from outsize.measure.tracing.record import record
 from outsize.measure.tracing.step import trace_step
 from outsize.metrics.instances import Pictured, average_precision

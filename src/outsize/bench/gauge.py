@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from outsize.measure.machine.machine import sweep
-from outsize.measure.machine.memory import LiveBytes, num_closed_gaps
+from outsize.measure.memory import LiveBytes, num_closed_gaps, sweep
 
 NUM_WARM = {"cuda": 4, "cpu": 1}  # the first asks the driver for memory, and the host falls behind
 NUM_TIMED = {"cuda": 8, "cpu": 2}

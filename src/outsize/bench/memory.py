@@ -20,7 +20,7 @@ from outsize.bench.gauge import Turn, take_turn, weigh_on_cpu
 from outsize.bench.measured_step import batch_bytes, resident_bytes
 from outsize.bench.ways import OURS, WAYS, Blocks
 from outsize.errors import JobError, ModelError, OutsizeError, explain
-from outsize.measure.machine.machine import sweep
+from outsize.measure.memory import sweep
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.stopping import Stopped

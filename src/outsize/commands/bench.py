@@ -48,7 +48,7 @@ def memory(
     _refuse_without_train(job, job_path)
     from outsize.bench.memory import BUDGETS, check_budgets
     from outsize.bench.ways import choose_ways
-    from outsize.measure.machine.machine import pick_device
+    from outsize.measure.machine import pick_device
     from outsize.planning.jobs.groundwork import lay
     from outsize.planning.jobs.planning import situation_here
     from outsize.planning.jobs.preparing import plan_job
@@ -89,7 +89,7 @@ def _measure(
 ) -> dict[str, Any]:
     from outsize.bench.measured_step import make_measured_step
     from outsize.bench.memory import measure_memory
-    from outsize.measure.machine.origin import origin
+    from outsize.measure.origin import origin
     from outsize.plan.ways.compiled import blocks_to_compile
     from outsize.planning.jobs.planning import train_task
     from outsize.tasks import TASKS

@@ -30,7 +30,7 @@ def doctor(reporter: Reporter) -> dict[str, Any]:
 
     from outsize import __version__
     from outsize.data.feeding.loader import num_cores
-    from outsize.measure.machine.machine import look_at_machine, pick_device
+    from outsize.measure.machine import look_at_machine, pick_device
 
     machine = look_at_machine(pick_device("auto"))
     total_bytes = psutil.virtual_memory().total

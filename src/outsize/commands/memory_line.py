@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 
 from outsize.errors import RunError, explain, first_line
-from outsize.measure.machine.address import address_space_bytes
+from outsize.measure.address import address_space_bytes
 from outsize.units import format_bytes
 
 # how errors without a class of their own begin, or what they hold: of threads, the loader of libraries, torch and GDAL

@@ -34,7 +34,7 @@ def plan(
     request: bool = False,
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
-    from outsize.measure.machine.machine import pick_device
+    from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
     from outsize.planning.jobs.advice import course_for
     from outsize.planning.jobs.groundwork import lay

@@ -47,7 +47,7 @@ def predict(  # noqa: PLR0913 (each is what a user may say)
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
     from outsize.infer.scene import Products
-    from outsize.measure.machine.machine import pick_device
+    from outsize.measure.machine import pick_device
     from outsize.tasks import TASKS
     from outsize.tasks.segment import threshold_for
 

@@ -26,7 +26,7 @@ def predict_objects(
     """Predict scenes one after the other, each with files of its own; returns what predict.json lists."""
     from outsize.infer.ledger import add_to_ledger
     from outsize.infer.object_scene import finder_of, predict_objects
-    from outsize.measure.machine.usage import watching, write_usage
+    from outsize.measure.usage import watching, write_usage
 
     finder, results = finder_of(ready, section.min_score), []
     with watching(ready.settings.device) as usage:

@@ -81,8 +81,8 @@ def _train(
     reporter: Reporter,
 ) -> None:
     from outsize.data.sampling.draw import Seen
-    from outsize.measure.machine.machine import pick_device
-    from outsize.measure.machine.usage import watching, write_usage
+    from outsize.measure.machine import pick_device
+    from outsize.measure.usage import watching, write_usage
     from outsize.planning.jobs.preparing import prepare
     from outsize.tasks import TASKS
     from outsize.train.checkpoint import load_state

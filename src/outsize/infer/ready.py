@@ -19,7 +19,7 @@ from outsize.infer.passes import equal_to, pass_graph
 from outsize.infer.sides import compared_with, fills_up, fitted, takes
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
-from outsize.measure.machine.machine import look_at_machine, pick_device
+from outsize.measure.machine import look_at_machine, pick_device
 from outsize.measure.tensors import own_dtype
 from outsize.measure.trying.alike import differing_at
 from outsize.measure.trying.trial import try_tiling

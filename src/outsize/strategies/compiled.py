@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from outsize.errors import PlanError, explain
+from outsize.files.cache import folder_for_code, folder_for_now
 from outsize.files.private import NotPrivateError
-from outsize.measure.machine.remembered import folder_for_code, folder_for_now
 from outsize.plan.plan import Compile
 from outsize.strategies.compat import Backend, compile_errors, no_global_hooks, with_activation_budget
 from outsize.strategies.find import find_module

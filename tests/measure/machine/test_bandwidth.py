@@ -14,17 +14,22 @@ from typing import Any
 import pytest
 import torch
 
-from outsize.measure.machine import bandwidth
-from outsize.measure.machine.bandwidth import (
-    Measured,
-    cache_folder,
-    machine_rates,
-    measure,
-    recall_or_measure,
-)
-from outsize.measure.machine.machine import free_gpu_bytes
+from outsize.files.cache import cache_folder
+from outsize.measure import remembered
+from outsize.measure.machine import bandwidth, machine_rates
+from outsize.measure.machine.bandwidth import Measured, measure, recall_or_measure
+from outsize.measure.memory import free_gpu_bytes
 
 _CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "not" / "there"
+    monkeypatch.setattr(remembered, "cache_folder", lambda: found)
+    return found
+
+
 MIB = 2**20
 
 
@@ -62,14 +67,13 @@ def test_a_cpu_is_measured_and_leaves_no_trace() -> None:
     assert rates.bf16_flops_per_s is rates.to_device_bytes_per_s is rates.to_host_bytes_per_s is None
 
 
-def test_a_measurement_is_remembered_whole(tmp_path: Path, counted: list[Measured]) -> None:
-    folder = tmp_path / "not" / "there"
-    first = recall_or_measure(_CPU, folder=folder)
-    second = recall_or_measure(_CPU, folder=folder)
+def test_a_measurement_is_remembered_whole(folder: Path, counted: list[Measured]) -> None:
+    first = recall_or_measure(_CPU)
+    second = recall_or_measure(_CPU)
     assert len(counted) == 1
     assert first == second == counted[0]
     assert [path.name for path in folder.iterdir()] == [f"machine-{first.fingerprint}.json"]
-    assert machine_rates(_CPU, folder=folder) == first.rates()
+    assert machine_rates(_CPU) == first.rates()
 
 
 def _without(key: str) -> Callable[[dict[str, Any]], Any]:
@@ -105,42 +109,43 @@ def _without(key: str) -> Callable[[dict[str, Any]], Any]:
         lambda tree: tree | {"matmul_flops_per_s": {"fp32": None}},
     ],
 )
-def test_a_broken_or_foreign_file_is_made_anew(
-    tmp_path: Path, counted: list[Measured], spoil: Callable[[dict[str, Any]], Any]
+def test_a_broken_or_foreign_file_is_made_again(
+    folder: Path, counted: list[Measured], spoil: Callable[[dict[str, Any]], Any]
 ) -> None:
-    known = recall_or_measure(_CPU, folder=tmp_path)
-    path = tmp_path / f"machine-{known.fingerprint}.json"
+    known = recall_or_measure(_CPU)
+    path = folder / f"machine-{known.fingerprint}.json"
     path.write_text(json.dumps(spoil(asdict(known))), encoding="utf-8")
-    again = recall_or_measure(_CPU, folder=tmp_path)
+    again = recall_or_measure(_CPU)
     assert again == counted[1] != known
     assert json.loads(path.read_text(encoding="utf-8")) == asdict(again)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"{'fingerprint': 1}"])
-def test_a_file_that_is_no_json_is_made_anew(tmp_path: Path, counted: list[Measured], content: bytes) -> None:
-    path = tmp_path / f"machine-{bandwidth.fingerprint(_CPU)}.json"
+def test_a_file_that_is_no_json_is_made_again(folder: Path, counted: list[Measured], content: bytes) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    path = folder / f"machine-{bandwidth.fingerprint(_CPU)}.json"
     path.write_bytes(content)
-    assert recall_or_measure(_CPU, folder=tmp_path) == counted[0]
-    assert recall_or_measure(_CPU, folder=tmp_path) == counted[0]
+    assert recall_or_measure(_CPU) == counted[0]
+    assert recall_or_measure(_CPU) == counted[0]
     assert len(counted) == 1
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, counted: list[Measured]) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("a file, not a folder", encoding="utf-8")
+def test_a_folder_that_cannot_be_written_is_no_error(folder: Path, counted: list[Measured]) -> None:
+    folder.parent.write_text("a file, not a folder", encoding="utf-8")
     for _ in range(2):
-        recall_or_measure(_CPU, folder=in_the_way / "outsize")
-    taken = tmp_path / f"machine-{bandwidth.fingerprint(_CPU)}.json"
-    taken.mkdir()
-    recall_or_measure(_CPU, folder=tmp_path)
+        recall_or_measure(_CPU)
+    folder.parent.unlink()
+    taken = folder / f"machine-{bandwidth.fingerprint(_CPU)}.json"
+    taken.mkdir(parents=True)
+    recall_or_measure(_CPU)
     assert len(counted) == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["file", taken.name])
+    assert [path.name for path in folder.iterdir()] == [taken.name]
 
 
 def test_without_a_home_it_is_measured_each_time(
     monkeypatch: pytest.MonkeyPatch, counted: list[Measured]
 ) -> None:
-    monkeypatch.setattr(bandwidth, "cache_folder", lambda: None)
+    monkeypatch.setattr(remembered, "cache_folder", lambda: None)
     recall_or_measure(_CPU)
     recall_or_measure(_CPU)
     assert len(counted) == 2
@@ -265,7 +270,7 @@ def test_work_is_as_large_as_there_is_room(
 
 @pytest.mark.parametrize(("is_rough", "num_made"), [(False, 1), (True, 2)])
 def test_what_little_work_tells_is_not_remembered(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_rough: bool, num_made: int
+    monkeypatch: pytest.MonkeyPatch, is_rough: bool, num_made: int
 ) -> None:
     made: list[Measured] = []
 
@@ -275,7 +280,7 @@ def test_what_little_work_tells_is_not_remembered(
 
     monkeypatch.setattr(bandwidth, "measure", stand_in)
     for _ in range(2):
-        recall_or_measure(_CPU, folder=tmp_path)
+        recall_or_measure(_CPU)
     assert len(made) == num_made
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from outsize.measure.machine import host
-from outsize.measure.machine.host import USABLE_SHARE, free_host_bytes, host_room_bytes
+from outsize.measure.machine import free_host_bytes, host, host_room_bytes
+from outsize.measure.machine.host import USABLE_SHARE
 
 MIB = 2**20
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from outsize.errors import JobError
+from outsize.measure.machine import look_at_machine, pick_device
 from outsize.measure.machine import machine as machine_module
-from outsize.measure.machine.machine import look_at_machine, num_cores, pick_device
+from outsize.measure.machine.machine import num_cores
 
 
 @pytest.fixture

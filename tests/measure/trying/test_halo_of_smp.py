@@ -23,7 +23,7 @@ from outsize.infer.compare import tiled_difference
 from outsize.infer.prepare import make_prepare
 from outsize.job import ClassSpec, LimitsSection, load_job
 from outsize.measure.facts import gather_facts
-from outsize.measure.machine.machine import look_at_machine
+from outsize.measure.machine import look_at_machine
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model

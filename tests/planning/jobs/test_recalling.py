@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from outsize.job import Job, load_job
-from outsize.measure.machine import remembered
-from outsize.measure.machine.machine import look_at_machine
+from outsize.measure import remembered
+from outsize.measure.machine import look_at_machine
 from outsize.plan.machines import find_machine
 from outsize.plan.plan import Rejected
 from outsize.plan.times import Learnt
@@ -98,7 +98,7 @@ def test_another_job_code_or_machine_is_planned_anew(
     assert plan(ground=replace(ground, largest_px=(512, 512))) == 4
     assert plan(where=replace(_here(), bf16=True)) == 4
     with monkeypatch.context() as patch:
-        patch.setattr(remembered, "code_in", lambda _: ["other code"])
+        patch.setattr(remembered, "code_of", lambda *_: ["other code"])
         assert plan() == 4
     with monkeypatch.context() as patch:
         patch.setattr(remembered, "fingerprint", lambda _: "another machine")
@@ -178,7 +178,7 @@ def test_a_plan_for_a_gpu_goes_with_what_a_real_step_taught(
     job: Job, ground: Groundwork, kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "fingerprint", lambda _: "a GPU")
-    monkeypatch.setattr("outsize.measure.machine.shared.is_shared", lambda _: False)
+    monkeypatch.setattr("outsize.measure.shared.is_shared", lambda _: False)
     learnt = Learnt({"rest": 1.5}, 1e-5, 0.9, 2, 32, paces={"a": [1.0, 2.0]})
     named = situation_named("h200", 1, "fp32")
     here = replace(named, device=torch.device("cuda", 0))

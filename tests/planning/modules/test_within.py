@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import outsize
 from outsize.errors import JobError, PlanError
-from outsize.measure.machine.machine import look_at_machine
+from outsize.measure.machine import look_at_machine
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.memory.cost import StepCost

@@ -11,7 +11,7 @@ import torch
 from outsize.commands.train import train
 from outsize.errors import PlanError
 from outsize.job import Job, load_job
-from outsize.measure.machine.machine import look_at_machine
+from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.planning.jobs import planning
@@ -57,7 +57,7 @@ def test_compiled_blocks_are_tried_as_they_are_and_keeping_half(job: Job) -> Non
 
 def test_memory_is_told_as_a_share_of_the_plain_steps(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     rises = iter([1000, 1200, 700])
-    monkeypatch.setattr("outsize.measure.machine.memory.rise_bytes", lambda *_: next(rises))
+    monkeypatch.setattr("outsize.measure.memory.rise_bytes", lambda *_: next(rises))
     assert [each.memory_share for each in _tried(job)] == [1.2, 0.7]
 
 
@@ -77,7 +77,7 @@ def test_training_takes_it_where_it_is_faster(
     job_path: Path, monkeypatch: pytest.MonkeyPatch, time_share: float
 ) -> None:
     seconds = iter([(1.0, 0.0), (time_share, 0.0), (3.0, 0.0)])  # plain, compiled, half of it kept
-    monkeypatch.setattr("outsize.measure.machine.profiled.device_and_host_s", lambda *_: next(seconds))
+    monkeypatch.setattr("outsize.measure.learning.device_and_host_s", lambda *_: next(seconds))
     run = RunFolder(job_path.parent / "compiled")
     every = ["train.tile_px=32", "train.compile=true", "train.epochs=1", f"run={run.path.as_posix()}"]
     train(job_path, overrides=every, device_name="cpu", mode="new", reporter=_QUIET)

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from outsize.job import Job, load_job
-from outsize.measure.machine import profiled
-from outsize.measure.machine.machine import look_at_machine
+from outsize.measure import learning, remembered
+from outsize.measure.learning import lessons
+from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
 from outsize.plan.effort import Budget, Effort
 from outsize.plan.machines import find_machine
@@ -44,7 +45,7 @@ def model(job: Job) -> torch.nn.Module:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(profiled, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(remembered, "cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -94,9 +95,9 @@ def test_without_room_a_smaller_step_is_run(
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[profiling.Subject]:
     """A GPU that is not here: what would be run on it is listed, and taken to have room."""
     subjects: list[profiling.Subject] = []
-    monkeypatch.setattr("outsize.measure.machine.machine.free_gpu_bytes", lambda _: 100 * 2**30)
-    monkeypatch.setattr(profiled, "fingerprint", lambda _: "a GPU")
-    monkeypatch.setattr("outsize.measure.machine.remembered.is_shared", lambda _: False)
+    monkeypatch.setattr("outsize.measure.memory.free_gpu_bytes", lambda _: 100 * 2**30)
+    monkeypatch.setattr(lessons, "fingerprint", lambda _: "a GPU")
+    monkeypatch.setattr("outsize.measure.remembered.is_shared", lambda _: False)
     monkeypatch.setattr(fused, "fusing", lambda _: False)
 
     def seen(subject: profiling.Subject, *_: object) -> str:
@@ -107,7 +108,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[profiling.Subject]:
         return replace(_LEARNT, batch=batch, side_px=side_px)
 
     monkeypatch.setattr(profiling, "_seen", seen)
-    monkeypatch.setattr(profiled, "taught_by", taught_by)
+    monkeypatch.setattr(learning, "taught_by", taught_by)
     return subjects
 
 
@@ -178,10 +179,10 @@ def test_a_profile_that_takes_too_long_is_ended_and_told(
         raise TookTooLong("no answer from another process in 24.0 s")
 
     monkeypatch.undo()
-    monkeypatch.setattr("outsize.measure.machine.machine.free_gpu_bytes", lambda _: 100 * 2**30)
-    monkeypatch.setattr(profiled, "fingerprint", lambda _: "a GPU")
-    monkeypatch.setattr(profiled, "cache_folder", lambda: None)
-    monkeypatch.setattr("outsize.measure.machine.remembered.is_shared", lambda _: False)
+    monkeypatch.setattr("outsize.measure.memory.free_gpu_bytes", lambda _: 100 * 2**30)
+    monkeypatch.setattr(lessons, "fingerprint", lambda _: "a GPU")
+    monkeypatch.setattr(remembered, "cache_folder", lambda: None)
+    monkeypatch.setattr("outsize.measure.remembered.is_shared", lambda _: False)
     monkeypatch.setattr(fused, "fusing", lambda _: False)
     monkeypatch.setattr(profiling, "run_aside", endless)
     monkeypatch.setattr(profiling, "see", lambda _: pytest.fail("it is not done here instead"))
@@ -234,7 +235,7 @@ def test_a_step_that_wanted_more_than_predicted_teaches_the_next_plan(
     step_of = planning._step_of(job, model, 3, where)
     learn_from_shortage(job, model, 3, where, 1.1)  # of which nothing was learnt before
     monkeypatch.setattr(profiling, "_seen", lambda *_: "a step")
-    monkeypatch.setattr(profiled, "taught_by", lambda *_, **__: _LEARNT)
+    monkeypatch.setattr(learning, "taught_by", lambda *_, **__: _LEARNT)
     learnt = learn_here(job, model, 3, where, step_of, _QUIET)
     assert learnt == _LEARNT
     monkeypatch.setattr(profiling, "_seen", lambda *_: pytest.fail("it is remembered"))

@@ -31,8 +31,8 @@ FASTER = Recorded(called_s=0.06, replayed_s=0.03, held_bytes=5 * GIB)
 
 @pytest.fixture(autouse=True)
 def _a_gpu_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outsize.measure.machine.remembered.fingerprint", lambda _: "a GPU")
-    monkeypatch.setattr("outsize.measure.machine.remembered.is_shared", lambda _: False)
+    monkeypatch.setattr("outsize.measure.remembered.fingerprint", lambda _: "a GPU")
+    monkeypatch.setattr("outsize.measure.remembered.is_shared", lambda _: False)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def job(tmp_path: Path) -> Job:
 def _plan(job: Job, monkeypatch: pytest.MonkeyPatch, found: Recorded, **changes: Any) -> Plan:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
     monkeypatch.setattr(recording, "try_aside", lambda _, **__: found)
-    monkeypatch.setattr("outsize.measure.machine.remembered.cache_folder", lambda: None)
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
     plan = replace(TRAIN, **changes)
     made = recorded_where_faster(job, nn.Conv2d(3, 2, 1), 3, plan, PREDICT, where, Reporter("quiet"))
     assert made.graph or replace(made, rejected=plan.rejected, step_s=plan.step_s) == plan
@@ -103,7 +103,7 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    monkeypatch.setattr("outsize.measure.machine.remembered.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     answers, models = [FASTER, cannot_be("why")], [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 4, 1)]
     monkeypatch.setattr(recording, "try_aside", lambda _, **__: answers.pop(0))
 
@@ -128,7 +128,7 @@ def test_what_was_found_is_forgotten_with_the_code_of_any_strategy(
     code = tmp_path / "strategies"
     shutil.copytree(Path(strategies.__file__).parent, code, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(strategies, "__path__", [str(code)])
-    monkeypatch.setattr("outsize.measure.machine.remembered.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     num_trials = 0
 
     def try_it(_: Trial, **__: object) -> Recorded:
@@ -153,7 +153,7 @@ def test_a_step_that_has_room_only_by_pages_is_tried_and_its_time_told(
 ) -> None:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
     monkeypatch.setattr(recording, "try_aside", lambda _, **__: found)
-    monkeypatch.setattr("outsize.measure.machine.remembered.cache_folder", lambda: None)
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: None)
     paged = replace(TRAIN, graph=True, paged=True)
     step, quiet = nn.Conv2d(3, 2, 1), Reporter("quiet")
     made = paged_as_tried(job, step, 3, paged, where, quiet)
@@ -216,7 +216,7 @@ def test_a_recording_that_is_not_worth_its_trial_is_not_tried(
     job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, paged: bool
 ) -> None:
     where = replace(situation_named("h200", 1, "bf16"), device=torch.device("cuda"))
-    monkeypatch.setattr("outsize.measure.machine.remembered.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     waited: list[float] = []
 
     def try_it(_: Trial, *, patience_s: float, tick: object) -> Recorded:

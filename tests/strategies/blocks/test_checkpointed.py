@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, PlanError
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 from outsize.models import build_model
 from outsize.plan.step import Key
 from outsize.strategies.blocks.checkpointed import checkpointed

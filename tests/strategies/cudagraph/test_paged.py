@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from outsize.measure.machine import remembered
+from outsize.files import cache as user_folders
 from outsize.strategies.compiled import _FOLDER_OF_CODE, _keep_code_to_ourselves
 from outsize.strategies.cudagraph import paged
 from outsize.strategies.cudagraph.paged import PagedMemory, why_not
@@ -39,7 +39,7 @@ def _nothing_is_known() -> Iterator[None]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(remembered, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(user_folders, "cache_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -94,7 +94,7 @@ def test_code_that_others_may_have_put_there_is_not_loaded(
         folder = cache.parent / "open" / "ours"
         folder.mkdir(parents=True, mode=0o700)
         planted.rename(folder / planted.name)
-        monkeypatch.setattr(remembered, "cache_folder", lambda: folder)
+        monkeypatch.setattr(user_folders, "cache_folder", lambda: folder)
         folder.parent.chmod(0o777)
     addresses.cache_clear()
     with pytest.raises(NoAddressesError, match="nobody else can write"):
@@ -111,7 +111,7 @@ def test_torch_keeps_what_it_compiles_where_nobody_else_can_write(
         assert os.environ[_FOLDER_OF_CODE] == "there"
         monkeypatch.delenv(_FOLDER_OF_CODE)
         if not private:
-            monkeypatch.setattr(remembered, "cache_folder", lambda: cache / "link")
+            monkeypatch.setattr(user_folders, "cache_folder", lambda: cache / "link")
             (cache / "link").symlink_to("/tmp")
         _keep_code_to_ourselves()
         folder = Path(os.environ[_FOLDER_OF_CODE]).parent

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.errors import ModelError
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 from outsize.models import build_model
 from outsize.plan.step import Key
 from outsize.strategies.saved import recipes

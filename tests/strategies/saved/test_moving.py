@@ -16,7 +16,7 @@ from torch import Tensor, UntypedStorage, nn
 
 from outsize.data.batch import Batch
 from outsize.errors import ModelError
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.memory.cost import StepCost

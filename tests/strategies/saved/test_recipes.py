@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 from outsize.models import build_model
 from outsize.plan.step import Key
 from outsize.strategies.kernels.norm import fused

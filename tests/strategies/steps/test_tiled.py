@@ -17,7 +17,7 @@ from outsize.data.sample import IGNORE
 from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.losses import Weights
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling

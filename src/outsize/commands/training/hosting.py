@@ -30,14 +30,14 @@ def place(model: nn.Module, plan: Plan, device: torch.device, *, bf16: bool) -> 
 
 def host_has_room(plan: Plan, limits: LimitsSection) -> bool:
     """Say whether host memory takes what a plan of an earlier day moves there."""
-    from outsize.measure.machine.host import host_room_bytes
+    from outsize.measure.machine import host_room_bytes
 
     return plan.hosted_bytes <= host_room_bytes(limits.host_memory)
 
 
 def room_for_pictures(plan: Plan, limits: LimitsSection) -> int:
     """Return what decoded pictures may take of host memory: half of what a plan leaves of it."""
-    from outsize.measure.machine.host import host_room_bytes
+    from outsize.measure.machine import host_room_bytes
 
     return max(0, host_room_bytes(limits.host_memory) - plan.hosted_bytes) // 2
 

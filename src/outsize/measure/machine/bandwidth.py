@@ -8,21 +8,13 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.machine.machine import free_gpu_bytes, sweep
-from outsize.measure.machine.remembered import (
-    cache_folder,
-    device_name,
-    driver,
-    fingerprint,
-    is_between,
-    recall_or_make,
-    recalled,
-)
+from outsize.measure.memory import free_gpu_bytes, sweep
+from outsize.measure.remembered import device_name, driver, fingerprint, is_between, recall_or_make
 from outsize.plan.machines import GIB
 from outsize.plan.times import CONVOLUTION_CALLS, GRADIENT_CALLS, Precision, Rates
 
@@ -88,25 +80,20 @@ class Measured:
         )
 
 
-def machine_rates(device: torch.device, *, folder: Path | None = None, room_bytes: float = math.inf) -> Rates:
+def machine_rates(device: torch.device, *, room_bytes: float = math.inf) -> Rates:
     """Return the rates of a device: remembered ones, or measured now and remembered; by work that has room."""
-    return recall_or_measure(device, folder=folder, room_bytes=room_bytes).rates()
+    return recall_or_measure(device, room_bytes=room_bytes).rates()
 
 
 def recall_or_measure(
-    device: torch.device,
-    *,
-    folder: Path | None = None,
-    budget_s: float = BUDGET_S,
-    room_bytes: float = math.inf,
+    device: torch.device, *, budget_s: float = BUDGET_S, room_bytes: float = math.inf
 ) -> Measured:
-    """Return what was remembered of this very device, driver and torch, or measure; a broken file is made anew."""
+    """Return what was remembered of this very device, driver and torch, or measure it."""
     here = fingerprint(device)
     return recall_or_make(
-        cache_folder() if folder is None else folder,
         f"machine-{here}.json",
         device,
-        read=lambda path: _recall(path, here),
+        read=lambda tree: _read(tree, here),
         make=lambda: measure(device, budget_s=budget_s, room_bytes=room_bytes),
         lasts=lambda found: not found.is_rough,
     )
@@ -283,21 +270,16 @@ def _cuda_s(run: Callable[[], Tensor], num_runs: int) -> float:
     return float(start.elapsed_time(end)) / 1e3 / num_runs
 
 
-def _recall(path: Path, here: str) -> Measured | None:
-    """Read what was remembered; None for a file that is not there, broken, of another machine or not sound."""
-    try:
-        known = Measured(**recalled(path))
-        numbers = [
-            known.memory_bytes_per_s,
-            *known.matmul_flops_per_s.values(),
-            *known.conv_flops_per_s.values(),
-        ]
-        numbers += [
-            rate for rate in (known.to_device_bytes_per_s, known.to_host_bytes_per_s) if rate is not None
-        ]
-        sound = is_between(_SLOWEST_PER_S, numbers, _FASTEST_PER_S)
-        sound &= is_between(_QUICKEST_CALL_S, [known.host_op_s], _LONGEST_CALL_S)
-        known.rates()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+def _read(tree: Any, here: str) -> Measured | None:
+    """Return the measurement that a tree is; None, or an error, where it is of another machine or not sound."""
+    known = Measured(**tree)
+    numbers = [
+        known.memory_bytes_per_s,
+        *known.matmul_flops_per_s.values(),
+        *known.conv_flops_per_s.values(),
+    ]
+    numbers += [rate for rate in (known.to_device_bytes_per_s, known.to_host_bytes_per_s) if rate is not None]
+    sound = is_between(_SLOWEST_PER_S, numbers, _FASTEST_PER_S)
+    sound &= is_between(_QUICKEST_CALL_S, [known.host_op_s], _LONGEST_CALL_S)
+    known.rates()
     return known if sound and known.fingerprint == here else None

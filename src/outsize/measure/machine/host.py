@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import psutil
 
-from outsize.measure.machine.address import address_space_bytes
+from outsize.measure.address import address_space_bytes
 
 # Of what is free: the rest is for batches that are prepared, the page cache, and what others take meanwhile.
 USABLE_SHARE = 0.8

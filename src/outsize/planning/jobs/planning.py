@@ -97,8 +97,7 @@ class Plans:
 def situation_here(device: torch.device, precision: str, limit_bytes: int | None = None) -> Situation:
     """Look at the machine at hand; its rates are measured the first time, within the limit for a GPU."""
     from outsize.infer.ready import wants_bf16
-    from outsize.measure.machine.bandwidth import machine_rates
-    from outsize.measure.machine.machine import look_at_machine
+    from outsize.measure.machine import look_at_machine, machine_rates
 
     bf16 = wants_bf16(precision, device)
     room_bytes = math.inf if limit_bytes is None else limit_bytes
@@ -266,7 +265,7 @@ def _may_page(where: Situation) -> bool:
 def host_bytes(limit_bytes: int | None, where: Situation) -> float:
     """Return what one GPU may lock of its host's memory; of a machine that is not here, what the catalogue knows."""
     if where.device is not None:
-        from outsize.measure.machine.host import host_room_bytes
+        from outsize.measure.machine import host_room_bytes
 
         return host_room_bytes(limit_bytes)
     known_bytes = where.machine.host_free_bytes or math.inf  # a GPU by itself: the host is not known

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from outsize.data.checking.check import say_set_aside
 from outsize.errors import PlanError
 from outsize.job import Job
-from outsize.measure.machine.origin import origin
+from outsize.measure.origin import origin
 from outsize.plan.effort import PATIENCE_S, Budget, Effort
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Rejected
@@ -147,7 +147,7 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
     from outsize.data.checking.check import load_or_check
     from outsize.data.scenes import label_table
     from outsize.losses.weights import class_weights
-    from outsize.measure.machine.machine import pick_device
+    from outsize.measure.machine import pick_device
 
     device = pick_device(device_name)
     ground = lay(job, reporter, starting=starting, counting=True)

@@ -9,7 +9,6 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.job import Job
@@ -45,32 +44,22 @@ def recall_halo(job: Job, bands: Sequence[str], model: nn.Module, find: Any) -> 
     """Return how far the model of a job looks, as was found before, or find it now: it takes seconds."""
     import torch
 
-    from outsize.measure.machine.remembered import cache_folder, key_of, recall_or_make, recalled
-
-    def read(path: Path) -> Halo | None:
-        try:
-            return halo_from_dict(recalled(path))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return None
+    from outsize.measure.remembered import key_of, recall_or_make
 
     name = f"halo-{key_of(_about_model(job, bands))}.json"
     found: Halo = recall_or_make(
-        cache_folder(), name, torch.device("cpu"), read=read, make=lambda: find(model, len(bands))
+        name, torch.device("cpu"), read=halo_from_dict, make=lambda: find(model, len(bands))
     )
     return found
 
 
 def recall(job: Job, ground: Groundwork, where: Situation) -> Kept | None:
     """Return what was planned before, if it would be planned so again; None: it must be planned."""
-    from outsize.measure.machine.remembered import cache_folder, recalled
+    from outsize.measure.remembered import recall as recall_file
 
-    folder, device = cache_folder(), where.device
-    if folder is None or device is None or job.train.compile:  # compiled blocks have figures of their own
+    if where.device is None or job.train.compile:  # compiled blocks have figures of their own
         return None
-    try:
-        kept = _read(recalled(folder / _file_name(job, ground, where, device)), where)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    kept = recall_file(_file_name(job, ground, where, where.device), lambda tree: _read(tree, where))
     if kept is None or not _still_holds(kept, job) or not _is_as_learnt(job, ground, kept):
         return None
     return kept
@@ -78,12 +67,12 @@ def recall(job: Job, ground: Groundwork, where: Situation) -> Kept | None:
 
 def keep(job: Job, ground: Groundwork, kept: Kept) -> None:
     """Remember plans for the next time, unless something was put off to it, or others used the device meanwhile."""
-    from outsize.measure.machine.remembered import cache_folder, remember_tree
-    from outsize.measure.machine.shared import is_shared
+    from outsize.measure.remembered import remember
+    from outsize.measure.shared import is_shared
 
-    folder, where = cache_folder(), kept.where
+    where = kept.where
     device = where.device
-    if folder is None or device is None or job.train.compile or is_put_off(kept.train, where.note):
+    if device is None or job.train.compile or is_put_off(kept.train, where.note):
         return
     if where.kind == "cuda" and (where.learnt is None or is_shared(device)):
         return
@@ -96,7 +85,7 @@ def keep(job: Job, ground: Groundwork, kept: Kept) -> None:
         "pages": where.pages,
         "note": where.note,
     }
-    remember_tree(folder, _file_name(job, ground, where, device), tree)
+    remember(_file_name(job, ground, where, device), tree)
 
 
 def _read(tree: Any, where: Situation) -> Kept | None:
@@ -148,7 +137,7 @@ def _is_as_learnt(job: Job, ground: Groundwork, kept: Kept) -> bool:
 
 
 def _file_name(job: Job, ground: Groundwork, where: Situation, device: torch.device) -> str:
-    from outsize.measure.machine.remembered import fingerprint, key_of
+    from outsize.measure.remembered import fingerprint, key_of
     from outsize.planning.jobs.advice import count_steps
 
     sections = job.model_dump(mode="json", include=set(_SECTIONS))
@@ -167,11 +156,11 @@ def _file_name(job: Job, ground: Groundwork, where: Situation, device: torch.dev
 def _about_model(job: Job, bands: Sequence[str]) -> list[str]:
     """List all that a model hangs on: what the job says of it, our code, the libraries that it is made of."""
     import outsize
-    from outsize.measure.machine.remembered import code_in
+    from outsize.measure.remembered import code_of
 
     about = [job.task, job.model.name, json.dumps(job.model.options, sort_keys=True, default=str)]
     about += [str(len(job.data.classes)), str(len(bands))]
-    return [*about, *code_in(outsize), *(f"{name} {_version(name)}" for name in _LIBRARIES)]
+    return [*about, *code_of(outsize), *(f"{name} {_version(name)}" for name in _LIBRARIES)]
 
 
 def _version(name: str) -> str:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
-from outsize.measure.machine.machine import sweep
+from outsize.measure.memory import sweep
 from outsize.measure.tensors import Shapes, shapes_of, tensors_in
 from outsize.measure.tracing.record import record
 from outsize.measure.tracing.step import state_bytes, trace_step

@@ -16,9 +16,8 @@ from torch import nn
 from outsize.errors import JobError, PlanError, explain
 from outsize.job.fields import Bytes
 from outsize.job.mistakes import mistake
-from outsize.measure.machine.bandwidth import machine_rates
-from outsize.measure.machine.host import host_room_bytes
-from outsize.measure.machine.machine import look_at_machine, sweep
+from outsize.measure.machine import host_room_bytes, look_at_machine, machine_rates
+from outsize.measure.memory import sweep
 from outsize.plan.facts import Machine
 from outsize.plan.plan import Plan
 from outsize.plan.predict.choose import limit_for, usable_share

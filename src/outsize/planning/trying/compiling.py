@@ -35,7 +35,7 @@ def try_compiled(
     """Run a few samples plainly and compiled, and return what that does to memory and time; () where it cannot be."""
     import torch
 
-    from outsize.measure.machine.machine import sweep
+    from outsize.measure.memory import sweep
 
     section, device = job.train, where.device
     assert device is not None
@@ -77,8 +77,8 @@ class _Seen:
 def _seen(
     job: Job, model: nn.Module, shape: tuple[int, int, int, int], where: Situation, **settings: Any
 ) -> _Seen:
-    from outsize.measure.machine.memory import rise_bytes
-    from outsize.measure.machine.profiled import device_and_host_s
+    from outsize.measure.learning import device_and_host_s
+    from outsize.measure.memory import rise_bytes
 
     assert where.device is not None
     run = real_step(job, model, shape, where.device, bf16=where.bf16, **settings)

@@ -69,7 +69,7 @@ def try_aside(
 def _tried_there(trial: Trial) -> Recorded:
     import torch
 
-    from outsize.measure.machine.machine import capped
+    from outsize.measure.memory import capped
 
     torch.cuda.set_device(trial.device)
     with capped(trial.device, trial.plan.limit_bytes):
@@ -124,7 +124,7 @@ def _ran(
     """Run a few steps of a copy of the model, and let it go."""
     import torch
 
-    from outsize.measure.machine.machine import sweep
+    from outsize.measure.memory import sweep
 
     plan, section = trial.plan, trial.job.train
     step = real_step(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.measure.machine.profiled import Seen
+    from outsize.measure.learning import Seen
     from outsize.plan.times import Learnt
     from outsize.planning.jobs.planning import Situation
     from outsize.strategies.steps.step import Terms
@@ -45,7 +45,7 @@ def learn_here(
     What was learnt before of the same step on the same device is recalled. None where no step could be run. The process
     that runs them takes no more of a GPU than the job's limit.
     """
-    from outsize.measure.machine.profiled import recall_or_learn
+    from outsize.measure.learning import recall_or_learn
 
     section, device = job.train, where.device
     assert device is not None
@@ -60,7 +60,7 @@ def learn_here(
         _names(job, model, num_bands, where),
         device,
         lambda: _learn(job, model, num_bands, where, step_of, budget, reporter),
-        tell=lambda text: reporter.say("warning", f"warning: {text}"),
+        warn=lambda text: reporter.say("warning", f"warning: {text}"),
         is_enough=is_enough,
     )
     if learnt is not None:
@@ -84,7 +84,7 @@ def _learn(
     reporter: Reporter,
 ) -> Learnt | None:
     """Run the largest step for which there is room and time; None where there is none."""
-    from outsize.measure.machine.profiled import taught_by
+    from outsize.measure.learning import taught_by
 
     section, device = job.train, where.device
     assert device is not None
@@ -129,7 +129,7 @@ def why_so(
 
 def _room(job: Job, where: Situation) -> tuple[float, int]:
     """Return what tensors of a step that is run may fill, and what torch may hold for it, within the job's limit."""
-    from outsize.measure.machine.machine import free_gpu_bytes
+    from outsize.measure.memory import free_gpu_bytes
     from outsize.plan.predict.choose import USABLE, limit_of
 
     device = where.device
@@ -156,7 +156,7 @@ def _look(
 
 def remembered_lesson(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Learnt | None:
     """Return what is remembered of a real step of a job; None where nothing is."""
-    from outsize.measure.machine.profiled import recall_lesson
+    from outsize.measure.learning import recall_lesson
 
     assert where.device is not None
     return recall_lesson(_names(job, model, num_bands, where), where.device)
@@ -164,21 +164,21 @@ def remembered_lesson(job: Job, model: nn.Module, num_bands: int, where: Situati
 
 def learn_from_shortage(job: Job, model: nn.Module, num_bands: int, where: Situation, more: float) -> None:
     """Let the next plan of this job leave more room: a step wanted so many times what was predicted of it."""
-    from outsize.measure.machine.profiled import LEAST_USABLE, relearn
+    from outsize.measure.learning import relearn
 
     if where.device is None or where.learnt is None or where.learnt.usable_share is None:
         return
-    share = max(LEAST_USABLE, where.learnt.usable_share / more)
+    share = where.learnt.usable_share / more
     relearn(_names(job, model, num_bands, where), where.device, at_most=share)
 
 
 def _names(job: Job, model: nn.Module, num_bands: int, where: Situation) -> list[str]:
     """List all that a lesson of a job's step hangs on."""
-    from outsize.measure.machine.profiled import name_of
+    from outsize.measure.remembered import text_of
 
     section = job.train
     return [
-        name_of(model),
+        text_of(model),
         section.loss,
         section.optimizer,
         f"bf16 {where.bf16}",
@@ -218,8 +218,8 @@ def see(subject: Subject) -> Seen | None:
     """Run steps and look at them; None where there is no room for them."""
     import torch
 
-    from outsize.measure.machine.machine import capped, sweep
-    from outsize.measure.machine.profiled import look_at
+    from outsize.measure.learning import look_at
+    from outsize.measure.memory import capped, sweep
 
     device = subject.device
     cuda = device.type == "cuda"

@@ -6,8 +6,7 @@ import math
 import os
 import platform
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outsize.job import Job
 from outsize.plan.effort import Effort, why_no_trial
@@ -106,20 +105,12 @@ def _recall_or_try(
 ) -> Recorded:
     """Return what was seen before of the same step on the same device, or try it now, if that is worth its time."""
     from outsize import strategies
-    from outsize.measure.machine.profiled import name_of
-    from outsize.measure.machine.remembered import (
-        cache_folder,
-        code_in,
-        code_of,
-        fingerprint,
-        key_of,
-        recall_or_make,
-    )
+    from outsize.measure.remembered import code_of, fingerprint, key_of, recall_or_make, text_of
 
     section, device = job.train, where.device
     assert device is not None
-    names = [name_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
-    names += [*code_of(graph_trial), *code_in(strategies)]
+    names = [text_of(model), section.loss, section.optimizer, str(where.bf16), str(plan.fuse)]
+    names += [*code_of(graph_trial, strategies)]
     names += [str(plan.recompute), str(plan.swap), str(plan.limit_bytes) if plan.is_tight else ""]
     names += [str(plan.paged), str(section.batch), str(num_bands), str(section.tile_px), fingerprint(device)]
     # the host's speed decides
@@ -137,23 +128,18 @@ def _recall_or_try(
         with reporter.bar("the step as one CUDA graph", math.ceil(left_s), "s") as bar:
             return try_aside(trial, patience_s=left_s, tick=bar.advance)
 
-    return recall_or_make(
-        cache_folder(), f"graph-{key_of(names)}.json", device, read=_recall, make=try_now, lasts=_lasts
-    )
+    return recall_or_make(f"graph-{key_of(names)}.json", device, read=_read, make=try_now, lasts=_lasts)
 
 
 def _lasts(found: Recorded) -> bool:
     return not found.is_passing
 
 
-def _recall(path: Path) -> Recorded | None:
-    """Return what was seen; None where there is no file, or it is not sound."""
-    from outsize.measure.machine.remembered import is_between, recalled
+def _read(tree: Any) -> Recorded | None:
+    """Return the trial that a tree is; None, or an error, where it is not sound."""
+    from outsize.measure.remembered import is_between
 
-    try:
-        found = Recorded(**recalled(path))
-    except (OSError, ValueError, TypeError):
-        return None
+    found = Recorded(**tree)
     numbers = [found.called_s, found.replayed_s, found.held_bytes]
     sound = is_between(0, numbers, _MOST) and isinstance(found.why_not, str)
     return found if sound and (found.why_not or all(numbers)) else None

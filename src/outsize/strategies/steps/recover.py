@@ -18,8 +18,8 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
-from outsize.measure.machine.machine import look_at_machine
-from outsize.measure.machine.memory import num_closed_gaps
+from outsize.measure.machine import look_at_machine
+from outsize.measure.memory import num_closed_gaps
 from outsize.strategies.blocks.alike import RunsOtherwise
 from outsize.strategies.steps.before import Before
 from outsize.strategies.steps.step import Step, Terms

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outsize.errors import PlanError, explain
-from outsize.measure.machine.host import free_host_bytes
+from outsize.measure.machine import free_host_bytes
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.swap.streams import Mark
 from outsize.units import format_bytes, format_seconds

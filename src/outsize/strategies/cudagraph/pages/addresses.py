@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from outsize.files.beside import written_beside
+from outsize.files.cache import folder_for_code
 from outsize.files.private import NotPrivateError, refuse_others
-from outsize.measure.machine.remembered import folder_for_code
 
 _SOURCE = """
 #include <stddef.h>

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from outsize.measure.machine.usage import USAGE, _look_by_program, watching, write_usage
+from outsize.measure.usage import USAGE, _look_by_program, watching, write_usage
 
 CPU = torch.device("cpu")
 

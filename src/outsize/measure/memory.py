@@ -1,15 +1,46 @@
-"""How much memory any callable takes, by counting the storages that live at once."""
+"""Memory of a device: what is free, what a step takes of it, how much torch may hold, and what it gives back."""
 
 from __future__ import annotations
 
+import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.tensors import tensors_in
+
+
+def free_gpu_bytes(device: torch.device) -> int:
+    """Return what this process may still take of a GPU: what nobody holds, as far as a cap of its own leaves it."""
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    if share >= 1:
+        return free_bytes
+    return max(0, min(free_bytes, int(share * total_bytes) - torch.cuda.memory_reserved(device)))
+
+
+@contextmanager
+def capped(device: torch.device, most_bytes: int) -> Iterator[None]:
+    """Let torch hold no more of a GPU inside the block; 0 bounds nothing. What it holds already counts."""
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    if most_bytes > 0:
+        total_bytes = torch.cuda.mem_get_info(device)[1]
+        torch.cuda.set_per_process_memory_fraction(min(before, most_bytes / total_bytes), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
+
+
+def sweep(device: torch.device) -> None:
+    """Give memory back that nobody uses any more, also in circles of objects, as the frames of a failed attempt are."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 class LiveBytes(TorchDispatchMode):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outsize.measure.machine import shared
+from outsize.measure import shared
 
 _ALONE = [0.11e-3] * 90 + [0.13e-3] * 10  # clocks go up and down
 _ASLEEP = [0.2e-3] * 20 + [0.11e-3] * 80  # it wakes up first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from outsize.measure.machine.memory import LiveBytes
+from outsize.measure.memory import LiveBytes
 
 
 def test_storages_count_while_they_live() -> None:

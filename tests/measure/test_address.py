@@ -6,8 +6,8 @@ import pytest
 
 from outsize import cli
 from outsize.errors import RunError
-from outsize.measure.machine import address
-from outsize.measure.machine.address import refuse_little_address_space
+from outsize.measure import address
+from outsize.measure.address import refuse_little_address_space
 
 
 def test_too_little_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
