@@ -1,0 +1,72 @@
+"""Starts the ranks of a job on this machine by torchrun's own launcher, and begins anew where one was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+
+from outsize.errors import RanksError, explain
+
+RESTARTS = 1
+_QUIET = {"LOGLEVEL": "CRITICAL", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # a rank's own last line says what happened
+
+
+def launch(
+    words: Sequence[str],
+    num_ranks: int,
+    *,
+    again: Callable[[Sequence[str]], Sequence[str]] = tuple,
+    say: Callable[[str], None] = lambda _: None,
+    restarts: int = RESTARTS,
+) -> int:
+    """Run `python WORDS` on so many ranks and return the exit code of the one that failed first; 0 where none did.
+
+    Where a rank is killed by a signal all begin anew, up to `restarts` times, with the words that `again` makes. A
+    rank that ends by itself has said why: it would say so again.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    words = list(words)
+    for attempt in range(restarts + 1):
+        try:
+            _run(words, num_ranks)
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            if failure.exitcode >= 0:
+                return int(failure.exitcode)
+            name = signal.Signals(-failure.exitcode).name
+            if attempt == restarts:
+                need, remedy = (
+                    "all ranks to the end",
+                    "look whether memory ran out on the machine, and use --resume",
+                )
+                raise RanksError(explain(f"rank {rank} was killed", name, need, remedy)) from error
+            words = list(again(words))
+            say(f"rank {rank} was killed by {name}: all ranks begin anew, from what was saved last")
+        else:
+            return 0
+    return 0
+
+
+def _run(words: Sequence[str], num_ranks: int) -> None:
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    os.environ |= {name: value for name, value in _QUIET.items() if name not in os.environ}
+    if "OMP_NUM_THREADS" not in os.environ:  # else each rank would take all cores
+        os.environ["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // num_ranks))
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_ranks,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,  # it would also repeat what ended by itself
+        monitor_interval=0.1,
+        logs_specs=DefaultLogsSpecs(),
+    )
+    elastic_launch(config, sys.executable)(*words)
