@@ -22,7 +22,7 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager
 # each parameter is one property of what is drawn, with a default; kernels take pointers and sizes one by one;
 # a verb has the options that it has
 MANY_PARAMETERS = {
-    ("cli.py", "predict"),
+    ("cli/verbs.py", "predict"),
     ("commands/predict.py", "predict"),
     ("data/synthetic/scenes.py", "draw_scene"),
     ("strategies/spatial/layers.py", "_conv_transpose2d"),
@@ -30,6 +30,8 @@ MANY_PARAMETERS = {
 
 # parts of one subject, tested through the whole of it
 TESTED_THROUGH = {
+    "cli.bench": "cli/test_cli.py",
+    "cli.verbs": "cli/test_cli.py",
     "ranks.pulse": "ranks/test_joining.py",
     "strategies.spatial.borders": "strategies/spatial/test_layers.py",
     "strategies.spatial.rows": "strategies/spatial/test_layers.py",

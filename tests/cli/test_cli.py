@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import outsize
 from outsize import cli
+from outsize.cli import options
 from outsize.errors import DataError, VerifyError
 from outsize.stopping import Stopped
 
@@ -149,9 +150,9 @@ def test_a_terminal_gets_text(
     trained_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    reporter = cli._reporter(quiet=False)
+    reporter = options.make_reporter(quiet=False)
     assert reporter.style == "bar"
-    assert cli._reporter(quiet=True).style == "quiet"
+    assert options.make_reporter(quiet=True).style == "quiet"
     reporter.say("info", "a line for people", number=3)
     assert capsys.readouterr().out == "a line for people\n"
 

@@ -1,0 +1,56 @@
+"""`outsize bench`: what is measured, as verbs of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outsize.bench import ROUNDS
+from outsize.cli.options import Device, JobPath, Overrides, Quiet, Verbs, make_reporter
+from outsize.measure.address import refuse_little_address_space
+
+bench = typer.Typer(
+    cls=Verbs, help="Run a job in several ways and measure them side by side.", no_args_is_help=True
+)
+
+
+@bench.command()
+def memory(
+    job: JobPath,
+    set_: Overrides = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder to write bench/ in; default: the run's.", readable=False),
+    ] = None,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            "--budgets",
+            metavar="LIMITS",
+            help="Shares of the activation memory of a plain step: 0.5,0.33; or caps: 16GiB,70%.",
+        ),
+    ] = None,
+    ways: Annotated[
+        str | None,
+        typer.Option("--ways", metavar="NAMES", help="Ways to measure: checkpoint,ours; default: all."),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each way is measured.")] = ROUNDS,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Measure peak memory and step time: ours within budgets, and every other way."""
+    refuse_little_address_space()
+    from outsize.commands import bench as command
+
+    command.memory(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        out=out,
+        budgets=budgets,
+        ways=ways,
+        rounds=rounds,
+        reporter=make_reporter(quiet),
+    )
