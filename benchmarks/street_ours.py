@@ -15,7 +15,7 @@ from outsize.commands.training.hosting import place
 from outsize.commands.training.lessons import batch_maker, open_feed, open_lessons
 from outsize.data.batch import Batch
 from outsize.data.pixels.normalise import normalise
-from outsize.data.sampling.draw import Seen
+from outsize.data.sampling.draw import SampleCounts
 from outsize.job import Job
 from outsize.planning.jobs.preparing import prepare
 from outsize.progress import Reporter
@@ -50,7 +50,7 @@ class Ours:
         self._step = compose(self._model, terms, self.plan, bf16=self._prepared.where.bf16)
         self._recipe = training._recipe(job, self._lessons.windows)
         self.make: BatchMaker = batch_maker(job, self._prepared, self._lessons, self._recipe)
-        seen = Seen([each.name for each in job.data.classes])
+        seen = SampleCounts([each.name for each in job.data.classes])
         self.batch = self.make((0, 0))[0].to(self._prepared.device)
         self._feed = open_feed(job, self._prepared, self.make, seen, self._recipe, reporter)
         (folder := RunFolder(Path(job.run))).path.mkdir(parents=True, exist_ok=True)

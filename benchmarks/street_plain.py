@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from outsize.train.waits import Waits
+from outsize.train.waits import BatchWaits
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IGNORED = 255
@@ -98,7 +98,7 @@ class PlainScript:
 
     def turn(self, num_steps: int) -> list[tuple[float, float]]:
         """Train so many steps from files; returns the seconds each waited for data, and took."""
-        times, waits = [], Waits()  # as in the package's loop: a GPU that has work has not waited
+        times, waits = [], BatchWaits()  # as in the package's loop: a GPU that has work has not waited
         ended_s = time.perf_counter()
         for number in range(num_steps):
             waits.begin()

@@ -130,6 +130,17 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     assert parts & BANNED_NAMES == set()
 
 
+def test_a_class_has_its_name_for_itself() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for each in ast.walk(_tree(path)):
+            if isinstance(each, ast.ClassDef):
+                places.setdefault(each.name, []).append(_name(path))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {
+        "Place": ["infer.places", "tiles.places"]
+    }
+
+
 def test_no_folder_has_too_many_files() -> None:
     counts = Counter(path.parent.relative_to(SOURCE).as_posix() for path in FILES)
     assert {folder for folder, num in counts.items() if num > MAX_FILES} == CROWDED_FOLDERS

@@ -21,9 +21,9 @@ from outsize.commands.training.hosting import host_has_room, what_moved
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
-from outsize.plan.plan import Moved, Offload, Plan, Swap
+from outsize.plan.plan import Offload, Plan, PlannedSwap, Swap
 from outsize.plan.search.timeline import Link
-from outsize.plan.ways.way import Task
+from outsize.plan.ways.way import StepRequest
 from outsize.planning.jobs import preparing, shortage
 from outsize.planning.jobs.planning import Plans
 from outsize.progress import Reporter
@@ -54,7 +54,7 @@ def test_a_step_that_moves_nothing_tells_nothing() -> None:
 def _moving(monkeypatch: pytest.MonkeyPatch, *sizes: tuple[str, int]) -> None:
     """Let the planner move tensors to host memory, as it does where there is a GPU."""
     make_plans = preparing.make_plans
-    moved = tuple(Moved((path, 0, 0), size_bytes, None, None) for path, size_bytes in sizes)
+    moved = tuple(PlannedSwap((path, 0, 0), size_bytes, None, None) for path, size_bytes in sizes)
     swap = Swap(moved, sum(each.size_bytes for each in moved))
 
     def planned(*args: Any) -> Plans:
@@ -151,7 +151,7 @@ def test_memory_that_runs_out_with_weights_on_the_host_costs_a_step(
     _on_host(monkeypatch)
     task_of, make, num_steps = shortage.train_task, compose.compose, 0
 
-    def with_link(*args: Any) -> Task:
+    def with_link(*args: Any) -> StepRequest:
         return replace(task_of(*args), link=Link(1e9, 1e9), weights=weights_of(args[1]))
 
     def fail(*_: Any) -> None:

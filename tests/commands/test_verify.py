@@ -175,8 +175,8 @@ def test_a_run_whose_bytes_come_back_wrong_fails(
 ) -> None:
     one = {"key": ["encoder.0.1", 0, 0], "size_bytes": 2**20, "release": None, "fetch": None}
     run = own("recompute", recompute=None, swap={"moved": [one], "pinned_bytes": 2**20})
-    back = move.Moved.back
-    monkeypatch.setattr(move.Moved, "back", lambda self: back(self) * (1 + 1e-13))
+    back = move.MovedStorage.back
+    monkeypatch.setattr(move.MovedStorage, "back", lambda self: back(self) * (1 + 1e-13))
     with pytest.raises(VerifyError, match=r"a swapped step differs from the resident one by .* in encoder"):
         _verified(run)
 

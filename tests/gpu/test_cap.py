@@ -11,16 +11,16 @@ from outsize.job import load_job
 from outsize.measure.memory import capped, sweep
 from outsize.models import build_model
 from outsize.plan.effort import cap_bytes
-from outsize.planning.trying.profiling import Subject, see
+from outsize.planning.trying.profiling import ProfiledStep, see
 
 MIB = 2**20
 
 
-def _subject(job_path: Path, cap: int) -> Subject:
+def _subject(job_path: Path, cap: int) -> ProfiledStep:
     job = load_job(job_path)
     model = build_model("unet", num_classes=len(job.data.classes), in_channels=4, levels=4, width=32)
     device = torch.device("cuda", torch.cuda.current_device())
-    return Subject(job, model, (8, 4, 512, 512), device, False, None, cap)
+    return ProfiledStep(job, model, (8, 4, 512, 512), device, False, None, cap)
 
 
 def test_a_profile_stays_within_its_cap(job_path: Path) -> None:

@@ -17,11 +17,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from outsize.strategies.swap import pinned
 from outsize.strategies.swap.move import Mover
 from outsize.strategies.swap.pinned import PinnedPool
-from outsize.strategies.swap.schedule import Eager, Schedule
+from outsize.strategies.swap.schedule import Eager, SwapSchedule
 
 MIB = 2**20
 DEVICE = torch.device("cuda", 0)
-ON_DEMAND = Schedule({}, {})
+ON_DEMAND = SwapSchedule({}, {})
 _LATE = 200_000_000  # cycles, about a tenth of a second: the host is far ahead
 
 
@@ -34,7 +34,7 @@ def _deterministic() -> Iterator[None]:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
 
 
-def _mover(times: Schedule | Eager = ON_DEMAND, size_bytes: int = 64 * MIB) -> Mover:
+def _mover(times: SwapSchedule | Eager = ON_DEMAND, size_bytes: int = 64 * MIB) -> Mover:
     return Mover(DEVICE, times, PinnedPool(DEVICE, size_bytes))
 
 
@@ -107,7 +107,7 @@ def test_memory_is_not_written_before_its_last_reader_is_done() -> None:
 
 def test_memory_is_not_used_again_before_its_copy_is_over() -> None:
     """Of a tensor that leaves, and of one that was asked back and dropped."""
-    schedule = Schedule.of([(numbered(0), numbered(1), numbered(9))])
+    schedule = SwapSchedule.of([(numbered(0), numbered(1), numbered(9))])
     with _mover(schedule, 512 * MIB) as mover:
         trip = mover.begin_forward()
         tensor = torch.full((64 * MIB,), 5.0, device=DEVICE)
@@ -246,7 +246,7 @@ class _Chain(nn.Module):
         return x
 
 
-def _schedule(ahead: int) -> Schedule:
+def _schedule(ahead: int) -> SwapSchedule:
     """Release a layer when the second after it is saved, fetch it `ahead` layers before it is used.
 
     Saved are: the input (0), and of each layer its result for tanh (odd) and for the next product (even).
@@ -256,7 +256,7 @@ def _schedule(ahead: int) -> Schedule:
         key = 1 + 2 * layer
         fetched = min(key + 2 * ahead, 2 * LAYERS - 1)
         moves.append((numbered(key), numbered(key + 4), numbered(fetched)))
-    return Schedule.of(reversed(moves))
+    return SwapSchedule.of(reversed(moves))
 
 
 def _chosen(number: int) -> bool:
@@ -364,7 +364,7 @@ def test_waiting_is_counted_and_the_host_is_quick() -> None:
         assert counted.num_stalls >= LAYERS - 3
         assert counted.late_share == 1
     small = [torch.ones(64, device=DEVICE) for _ in range(200)]
-    with _mover(Schedule({}, {}), MIB) as mover:
+    with _mover(SwapSchedule({}, {}), MIB) as mover:
         for _ in range(3):
             torch.cuda.synchronize()
             start_s = time.perf_counter()

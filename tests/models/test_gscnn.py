@@ -23,7 +23,7 @@ from outsize.plan.memory.cost import StepCost, summary
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.step import StepFacts
-from outsize.plan.ways.way import Task
+from outsize.plan.ways.way import StepRequest
 from outsize.plan.ways.ways import ways
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
@@ -130,7 +130,7 @@ def test_a_planner_calls_parts_approximate_and_single_pictures_impossible() -> N
 
     halo = halo_of(model, 3)
     assert not halo.exact
-    task = Task(4, 32, step_of, lambda _: 1e-6, halo, across_samples=first_norm(model, OVER_SAMPLES))
+    task = StepRequest(4, 32, step_of, lambda _: 1e-6, halo, across_samples=first_norm(model, OVER_SAMPLES))
     found = {way.name: way for way in ways(task, 0.0)}
     assert "take means across the parts" in (found["2 micro-batches"].inexact or "")
     assert "one picture at a time" in (found["4 micro-batches"].fails or "")

@@ -12,7 +12,7 @@ from outsize.plan.effort import (
     START_S,
     Budget,
     Effort,
-    Sample,
+    TrialStep,
     cap_bytes,
     samples,
     sizes,
@@ -37,10 +37,10 @@ class Clock:
         return self.now_s
 
 
-def _looker(bytes_per_px: int, s_per_px: float) -> Callable[[int, Size], Sample | None]:
-    def look(batch: int, side_px: Size) -> Sample | None:
+def _looker(bytes_per_px: int, s_per_px: float) -> Callable[[int, Size], TrialStep | None]:
+    def look(batch: int, side_px: Size) -> TrialStep | None:
         num_px = batch * num_px_of(side_px)
-        return Sample(batch, side_px, bytes_per_px * num_px, s_per_px * num_px)
+        return TrialStep(batch, side_px, bytes_per_px * num_px, s_per_px * num_px)
 
     return look
 
@@ -106,7 +106,7 @@ def test_time_that_goes_by_counts_for_the_next_one() -> None:
 
 
 def test_a_profile_of_long_steps_takes_few_of_them() -> None:
-    short, long = (Sample(1, 64, 1, step_s) for step_s in (1e-3, 2.0))
+    short, long = (TrialStep(1, 64, 1, step_s) for step_s in (1e-3, 2.0))
     assert short.profile_s == pytest.approx(START_S + 24e-3)
     assert long.profile_s == pytest.approx(START_S + 12 * 2.0)
 

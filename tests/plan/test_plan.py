@@ -10,10 +10,10 @@ import pytest
 from outsize.plan.plan import (
     Compile,
     Fuse,
-    Moved,
     Offload,
     Passes,
     Plan,
+    PlannedSwap,
     Recompute,
     Rejected,
     Swap,
@@ -39,7 +39,7 @@ EVERYTHING = Plan(
     tiles=TILING,
     micro_batches=2,
     recompute=Recompute((FIRST, SECOND), ("trunk",), dear=(("stem", 1),), waits=(2, 0)),
-    swap=Swap((Moved(FIRST, 2**20, SECOND, FIRST, late=True),), 2**20 + 512, ahead_bytes=1024),
+    swap=Swap((PlannedSwap(FIRST, 2**20, SECOND, FIRST, late=True),), 2**20 + 512, ahead_bytes=1024),
     compile=Compile(("a.b", "c"), 0.5),
     fuse=Fuse(("a",), ("b",), ("c",), ("d",), ("e",), ("f",), (("d", "g"),)),
     offload=Offload(("encoder", "decoder"), host_bytes=2**30, device_bytes=2**20),
@@ -78,7 +78,7 @@ def test_what_is_not_used_stays_so(strategy: str) -> None:
 
 
 def test_json_round_trip_of_moves_without_times() -> None:
-    moved = (Moved(FIRST, 2**20, SECOND, None), Moved(SECOND, 512, None, FIRST))
+    moved = (PlannedSwap(FIRST, 2**20, SECOND, None), PlannedSwap(SECOND, 512, None, FIRST))
     plan = Plan("train", 4, 2, 1, True, (), swap=Swap(moved, 2**20 + 512))
     assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))) == plan
 

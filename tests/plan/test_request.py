@@ -9,7 +9,7 @@ import pytest
 from outsize.plan.facts import Facts, Machine, WindowFacts
 from outsize.plan.machines import find_machine
 from outsize.plan.plan import Offload, Plan, Swap
-from outsize.plan.request import Course, Work, course_of, make_request
+from outsize.plan.request import Course, Workload, course_of, make_request
 from outsize.plan.ways.paging import paged_room_bytes
 from outsize.tiles.halo import Halo, Reach
 
@@ -21,7 +21,7 @@ FACTS = Facts(
     WindowFacts(256, GIB // 8, 0, 100.0, 1000.0, 0.0, 1e-7),
     Halo(Reach(8, 8), Reach(8, 8), 16),
 )
-WORK = Work(7200, 10, 5760, 8, 10_000_000, 100_000_000, 2, 4, GIB)
+WORK = Workload(7200, 10, 5760, 8, 10_000_000, 100_000_000, 2, 4, GIB)
 
 
 def test_the_fullest_moment_and_all_the_time_are_asked_for() -> None:

@@ -23,7 +23,7 @@ from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.memory.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
-from outsize.plan.plan import Compile, Moved, Offload, Plan, Recompute, Swap, Tiling
+from outsize.plan.plan import Compile, Offload, Plan, PlannedSwap, Recompute, Swap, Tiling
 from outsize.plan.search.mix import mix
 from outsize.strategies.compose import Step, compose
 from outsize.strategies.saved.hooks import SavedTensors, recomputable
@@ -137,10 +137,10 @@ def _movable() -> Swap:
     """What goes into convolutions of the encoder and leaves with the next one, and something that is not there."""
     first, second, last = ("encoder.0.0", 0, 0), ("encoder.0.2", 0, 0), ("bottleneck.0", 0, 0)
     moved = (
-        Moved(last, 1 << 20, None, ("head", 0, 0)),
-        Moved(second, 1 << 20, last, None),
-        Moved(("nowhere", 0, 0), 8, None, None),
-        Moved(first, 1 << 20, second, last),
+        PlannedSwap(last, 1 << 20, None, ("head", 0, 0)),
+        PlannedSwap(second, 1 << 20, last, None),
+        PlannedSwap(("nowhere", 0, 0), 8, None, None),
+        PlannedSwap(first, 1 << 20, second, last),
     )
     return Swap(moved, 64 << 20)
 

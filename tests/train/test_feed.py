@@ -17,7 +17,7 @@ from PIL import Image
 
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import Sample
-from outsize.data.sampling.draw import Seen
+from outsize.data.sampling.draw import SampleCounts
 from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
 from outsize.data.targets import ClassRaster, Targets
@@ -42,7 +42,9 @@ def _count(_: str, targets: Targets, __: Weights) -> dict[str, float]:
     return {"loss": float(sum((each != 255).sum() for each in targets.tensors()))}
 
 
-def _feed(seen: Seen, windows: object = None, *, in_processes: bool = False, decoded_bytes: int = 0) -> Feed:
+def _feed(
+    seen: SampleCounts, windows: object = None, *, in_processes: bool = False, decoded_bytes: int = 0
+) -> Feed:
     maker = BatchMaker(windows or _Windows(), _count, "", None, len(seen.names), 2)  # type: ignore[arg-type]
     cpu = torch.device("cpu")
     workers = {"num_workers": 2, "in_processes": in_processes, "decoded_bytes": decoded_bytes}
@@ -51,7 +53,7 @@ def _feed(seen: Seen, windows: object = None, *, in_processes: bool = False, dec
 
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_batches_are_in_order_and_counted(in_processes: bool) -> None:
-    seen = Seen(["a", "b"])
+    seen = SampleCounts(["a", "b"])
     with closing(_feed(seen, in_processes=in_processes)) as feed:
         batches = list(feed.batches(1, 0))
     assert [batch.images[:, 0, 0, 0].tolist() for batch in batches] == [[100, 101], [102, 103], [104, 105]]
@@ -62,7 +64,7 @@ def test_batches_are_in_order_and_counted(in_processes: bool) -> None:
 
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_a_resumed_epoch_yields_the_rest_and_has_seen_the_whole(in_processes: bool) -> None:
-    seen, whole = Seen(["a", "b"]), Seen(["a", "b"])
+    seen, whole = SampleCounts(["a", "b"]), SampleCounts(["a", "b"])
     with closing(_feed(seen, in_processes=in_processes)) as feed:
         rest = list(feed.batches(0, 2))
     with closing(_feed(whole)) as feed:
@@ -73,7 +75,7 @@ def test_a_resumed_epoch_yields_the_rest_and_has_seen_the_whole(in_processes: bo
 
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_what_was_seen_before_a_step_is_taken_up_and_not_made_again(in_processes: bool) -> None:
-    seen, again, whole = Seen(["a", "b"]), Seen(["a", "b"]), Seen(["a", "b"])
+    seen, again, whole = SampleCounts(["a", "b"]), SampleCounts(["a", "b"]), SampleCounts(["a", "b"])
     with closing(_feed(seen)) as feed:
         begun = feed.batches(1, 0)
         next(begun), next(begun)
@@ -90,7 +92,7 @@ def test_what_was_seen_before_a_step_is_taken_up_and_not_made_again(in_processes
 
 
 def test_counts_of_a_finished_epoch_are_not_those_of_the_next() -> None:
-    seen, whole = Seen(["a", "b"]), Seen(["a", "b"])
+    seen, whole = SampleCounts(["a", "b"]), SampleCounts(["a", "b"])
     with closing(_feed(whole)) as feed:
         list(feed.batches(1, 0))
     with closing(_feed(seen)) as feed:
@@ -103,8 +105,8 @@ def test_steps_that_would_not_fit_in_memory_are_not_listed() -> None:
     maker = BatchMaker(_Windows(), _count, "", None, 2, 2)  # type: ignore[arg-type]
     size = {"num_epochs": 10**6, "steps_per_epoch": 10**6, "num_workers": 1}
     cpu = torch.device("cpu")
-    with closing(Feed(maker, Seen(["a", "b"]), in_processes=False, device=cpu, **size)) as feed:  # type: ignore[arg-type]
-        feed.take_up(3, 999_990, Seen(["a", "b"]).counts())
+    with closing(Feed(maker, SampleCounts(["a", "b"]), in_processes=False, device=cpu, **size)) as feed:  # type: ignore[arg-type]
+        feed.take_up(3, 999_990, SampleCounts(["a", "b"]).counts())
         assert len(list(feed.batches(3, 999_990))) == 10
 
 
@@ -130,7 +132,7 @@ def test_batches_of_the_next_epoch_are_made_before_they_are_asked_for() -> None:
             return made
 
     windows = Telling()
-    with closing(_feed(Seen(["a", "b"]), windows)) as feed:
+    with closing(_feed(SampleCounts(["a", "b"]), windows)) as feed:
         list(feed.batches(2, 0))
         assert is_begun.wait(timeout=300)
         assert windows.epochs == {2, 3}
@@ -143,14 +145,14 @@ def test_batches_of_the_next_epoch_are_made_before_they_are_asked_for() -> None:
 
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_an_epoch_that_is_left_early_does_not_run_into_the_next(in_processes: bool) -> None:
-    with closing(_feed(Seen(["a", "b"]), in_processes=in_processes)) as feed:
+    with closing(_feed(SampleCounts(["a", "b"]), in_processes=in_processes)) as feed:
         next(feed.batches(0, 0))
         assert [batch.images[0, 0, 0, 0].item() for batch in feed.batches(1, 0)] == [100, 102, 104]
 
 
 def test_switching_is_restored_also_when_closed_early() -> None:
     before = sys.getswitchinterval()
-    feed = _feed(Seen(["a", "b"]))
+    feed = _feed(SampleCounts(["a", "b"]))
     next(feed.batches(0, 0))
     assert sys.getswitchinterval() < before
     feed.close()
@@ -170,10 +172,10 @@ def test_processes_draw_the_samples_that_threads_draw(write_raster: Callable[...
         seed=5,
     )
     names = ["a", "b", "c"]
-    with closing(_feed(Seen(names), windows)) as feed:
+    with closing(_feed(SampleCounts(names), windows)) as feed:
         wanted = [list(feed.batches(epoch, 0)) for epoch in range(2)]
     # files are open here by now, and GDAL's threads at work
-    with closing(_feed(Seen(names), windows, in_processes=True)) as feed:
+    with closing(_feed(SampleCounts(names), windows, in_processes=True)) as feed:
         found = [list(feed.batches(epoch, 0)) for epoch in range(2)]
     windows.close()
     for one, other in zip(chain(*wanted), chain(*found), strict=True):
@@ -202,9 +204,11 @@ def test_pictures_that_processes_share_give_the_samples_of_threads(tmp_path: Pat
     )
     assert windows.sample_bytes == 32 * 80 * 5
     names = ["a", "b", "c"]
-    with closing(_feed(Seen(names), windows)) as feed:
+    with closing(_feed(SampleCounts(names), windows)) as feed:
         wanted = list(feed.batches(0, 0))
-    with closing(_feed(Seen(names), windows, in_processes=True, decoded_bytes=3 * 60 * 90 * 4)) as feed:
+    with closing(
+        _feed(SampleCounts(names), windows, in_processes=True, decoded_bytes=3 * 60 * 90 * 4)
+    ) as feed:
         found = list(feed.batches(0, 0))
         assert feed.copied_s() == 0.0
     windows.close()

@@ -14,8 +14,8 @@ from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.errors import DivergedError
 from outsize.train import waits
-from outsize.train.loop import Hooks, Position, Recipe, fit
-from outsize.train.phases import Schedule, TrainPhase
+from outsize.train.loop import Hooks, Position, TrainSettings, fit
+from outsize.train.phases import LrSchedule, TrainPhase
 
 STEPS = 4
 PHASES = (TrainPhase("head", 2, 0.1, trainable=("1",)), TrainPhase("all", 3, 0.01))
@@ -72,7 +72,7 @@ class Bench:
     def fit(self, resume: Any = None, **changes: Any) -> Position:
         recipe = {
             "phases": PHASES,
-            "schedule": Schedule("constant"),
+            "schedule": LrSchedule("constant"),
             "optimizer": "adamw",
             "momentum": 0.9,
             "weight_decay": 0.01,
@@ -83,7 +83,7 @@ class Bench:
         hooks = Hooks(
             self.batches, self.validate, self.log, self.save_state, lambda *end: self.epochs.append(end)
         )
-        return fit(self.model, self.step, Recipe(**{**recipe, **changes}), hooks, resume)
+        return fit(self.model, self.step, TrainSettings(**{**recipe, **changes}), hooks, resume)
 
 
 def test_phases_run_in_order_each_with_its_rate_and_what_trains() -> None:
@@ -207,7 +207,7 @@ def test_a_limit_of_time_ends_each_phase_at_its_share_and_the_rate_is_down_by_th
 ) -> None:
     bench = Bench()
     _ticking(monkeypatch, bench, step_s=1.0)
-    end = bench.fit(max_s=10.0, schedule=Schedule("polynomial", power=1.0))
+    end = bench.fit(max_s=10.0, schedule=LrSchedule("polynomial", power=1.0))
     # 2 and 3 of 5 epochs: 4 s and 6 s of 10
     rates = [line["lr"] for line in bench.lines_of("step")]
     assert rates == pytest.approx(
@@ -258,8 +258,8 @@ def test_a_phase_that_time_is_over_for_is_named_and_leaves_the_best_score(
 
 def test_a_limit_of_time_that_is_not_reached_changes_nothing() -> None:
     free, limited = Bench(), Bench()
-    free.fit(schedule=Schedule("cosine"))
-    limited.fit(schedule=Schedule("cosine"), max_s=1e9)
+    free.fit(schedule=LrSchedule("cosine"))
+    limited.fit(schedule=LrSchedule("cosine"), max_s=1e9)
     assert [each["lr"] for each in free.lines_of("step")] == [each["lr"] for each in limited.lines_of("step")]
 
 

@@ -9,7 +9,7 @@ import pytest
 from outsize.errors import JobError
 from outsize.models import build_model
 from outsize.train.phases import (
-    Schedule,
+    LrSchedule,
     TrainPhase,
     begin_phase,
     check_output,
@@ -21,13 +21,13 @@ from outsize.train.phases import (
 @pytest.mark.parametrize(
     ("schedule", "start", "middle", "last"),
     [
-        (Schedule("constant"), 1.0, 1.0, 1.0),
-        (Schedule("polynomial", power=0.9), 1.0, 0.5**0.9, 0.01**0.9),
-        (Schedule("cosine"), 1.0, 0.5, (1 + math.cos(math.pi * 0.99)) / 2),
-        (Schedule("step", step_epochs=3, step_factor=0.1), 1.0, 0.1, 0.001),
+        (LrSchedule("constant"), 1.0, 1.0, 1.0),
+        (LrSchedule("polynomial", power=0.9), 1.0, 0.5**0.9, 0.01**0.9),
+        (LrSchedule("cosine"), 1.0, 0.5, (1 + math.cos(math.pi * 0.99)) / 2),
+        (LrSchedule("step", step_epochs=3, step_factor=0.1), 1.0, 0.1, 0.001),
     ],
 )
-def test_start_middle_and_end(schedule: Schedule, start: float, middle: float, last: float) -> None:
+def test_start_middle_and_end(schedule: LrSchedule, start: float, middle: float, last: float) -> None:
     factors = [schedule.factor(step, 100, 10) for step in range(100)]
     assert factors[0] == pytest.approx(start)
     assert factors[50] == pytest.approx(middle)
@@ -37,13 +37,13 @@ def test_start_middle_and_end(schedule: Schedule, start: float, middle: float, l
 
 @pytest.mark.parametrize("kind", ["constant", "polynomial", "cosine"])
 def test_warm_up_rises_to_the_full_rate_and_the_schedule_begins_there(kind: str) -> None:
-    schedule = Schedule(kind, warmup_steps=4)
+    schedule = LrSchedule(kind, warmup_steps=4)
     assert [schedule.factor(step, 20, 5) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert schedule.factor(4 + 8, 20, 5) == pytest.approx(Schedule(kind).factor(8, 16, 5))
+    assert schedule.factor(4 + 8, 20, 5) == pytest.approx(LrSchedule(kind).factor(8, 16, 5))
 
 
 def test_a_phase_shorter_than_its_warm_up_stays_below_the_full_rate() -> None:
-    factors = [Schedule("cosine", warmup_steps=10).factor(step, 4, 2) for step in range(4)]
+    factors = [LrSchedule("cosine", warmup_steps=10).factor(step, 4, 2) for step in range(4)]
     assert factors == [0.1, 0.2, 0.3, 0.4]
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from outsize.card import Card
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.job import ClassSpec
-from outsize.plan.plan import Moved, Offload, Plan, Recompute, Swap, Tiling
+from outsize.plan.plan import Offload, Plan, PlannedSwap, Recompute, Swap, Tiling
 from outsize.strategies.saved.hooks import recomputable
 from outsize.strategies.swap import move
 from outsize.train.proofs import StepProof, SwapProof
@@ -69,7 +69,7 @@ def _swapped(**more: Any) -> tuple[nn.Module, Plan]:
         nn.Conv2d(4, 3, 1),
     )
     # sizes of the plan are those of a large window, and mean nothing in a small one
-    moved = tuple(Moved((path, 0, 0), 2**30, None, None) for path in ("2", "4"))
+    moved = tuple(PlannedSwap((path, 0, 0), 2**30, None, None) for path in ("2", "4"))
     return nn.Sequential(*layers).eval(), replace(_PLAN, swap=Swap(moved, 2**31), **more)
 
 
@@ -96,8 +96,8 @@ def test_everything_moved_is_the_same_to_the_bit() -> None:
 
 
 def test_bytes_that_come_back_wrong_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    back = move.Moved.back
-    monkeypatch.setattr(move.Moved, "back", lambda self: back(self) * (1 + 2**-52))
+    back = move.MovedStorage.back
+    monkeypatch.setattr(move.MovedStorage, "back", lambda self: back(self) * (1 + 2**-52))
     proof = _proven_swap(*_swapped())
     assert not proof.passed
     assert 0 < proof.apart.gradients < 1e-12

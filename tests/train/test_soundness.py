@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from outsize.errors import DivergedError
-from outsize.train.soundness import LastLosses, Watch
+from outsize.train.soundness import LastLosses, SoundnessWatch
 
 NAN, INF = float("nan"), float("inf")
 
@@ -27,7 +27,9 @@ def test_losses_are_read_together_and_the_first_bad_one_is_told() -> None:
 class _Told:
     def __init__(self, saved_step: int = 0) -> None:
         self.told: list[str] = []
-        self.watch = Watch(lambda: self.told.append("good"), lambda: self.told.append("bad"), saved_step)
+        self.watch = SoundnessWatch(
+            lambda: self.told.append("good"), lambda: self.told.append("bad"), saved_step
+        )
         self.model = nn.Linear(2, 2)
 
     def step(self, number: int, loss: float) -> None:

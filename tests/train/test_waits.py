@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outsize.train import waits
-from outsize.train.waits import Waits
+from outsize.train.waits import BatchWaits
 
 GPU = torch.device("cuda", 0)
 
@@ -36,7 +36,7 @@ def _waited_s(monkeypatch: pytest.MonkeyPatch, worked: Mark, arrived: Mark, host
     monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
     monkeypatch.setattr(waits, "_mark_work", lambda _: worked)
     monkeypatch.setattr(waits, "_mark_now", lambda _: arrived)
-    timed = Waits()
+    timed = BatchWaits()
     timed.end(GPU)
     timed.mark_work()  # of the first step
     assert timed.seconds() == 0.0
@@ -62,7 +62,7 @@ def test_a_gpu_that_has_work_left_has_not_waited(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_cpu_waits_as_long_as_its_host() -> None:
-    timed = Waits()
+    timed = BatchWaits()
     for _ in range(2):
         timed.begin()
         time.sleep(0.01)

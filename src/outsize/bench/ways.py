@@ -30,7 +30,7 @@ Blocks = Sequence[str]  # paths of modules, none of which lies in another
 
 
 @dataclass(frozen=True)
-class Way:
+class BenchWay:
     """One way to run the step."""
 
     label: str  # in tables and pictures
@@ -87,18 +87,22 @@ def _checkpoint(made_up: MadeUpStep, blocks: Blocks) -> Step:
     return _within(made_up, lambda: _checkpointed(modules))
 
 
-WAYS: dict[str, Way] = {
-    "plain": Way("plain eager", _plain, is_plain=True),
-    "again": Way("plain again", _plain),  # the control: how far it is from plain is how far to trust the rest
-    "compile": Way("compile", _compile_whole, is_plain=True, compiles=True),
-    "compile-0.5": Way("compile, budget 0.5", partial(_compile_whole, share=0.5), compiles=True),
-    "compile-0.25": Way("compile, budget 0.25", partial(_compile_whole, share=0.25), compiles=True),
-    "compile-0.1": Way("compile, budget 0.1", partial(_compile_whole, share=0.1), compiles=True),
-    "blocks": Way("compile by block", _compile_blocks, is_plain=True, compiles=True),
-    "blocks-0.5": Way("compile by block, budget 0.5", partial(_compile_blocks, share=0.5), compiles=True),
-    "save-on-cpu": Way("save_on_cpu, pinned", _save_on_cpu),
-    "move-all": Way("everything moved", _move_all),
-    "checkpoint": Way("checkpoint every block", _checkpoint),
+WAYS: dict[str, BenchWay] = {
+    "plain": BenchWay("plain eager", _plain, is_plain=True),
+    "again": BenchWay(
+        "plain again", _plain
+    ),  # the control: how far it is from plain is how far to trust the rest
+    "compile": BenchWay("compile", _compile_whole, is_plain=True, compiles=True),
+    "compile-0.5": BenchWay("compile, budget 0.5", partial(_compile_whole, share=0.5), compiles=True),
+    "compile-0.25": BenchWay("compile, budget 0.25", partial(_compile_whole, share=0.25), compiles=True),
+    "compile-0.1": BenchWay("compile, budget 0.1", partial(_compile_whole, share=0.1), compiles=True),
+    "blocks": BenchWay("compile by block", _compile_blocks, is_plain=True, compiles=True),
+    "blocks-0.5": BenchWay(
+        "compile by block, budget 0.5", partial(_compile_blocks, share=0.5), compiles=True
+    ),
+    "save-on-cpu": BenchWay("save_on_cpu, pinned", _save_on_cpu),
+    "move-all": BenchWay("everything moved", _move_all),
+    "checkpoint": BenchWay("checkpoint every block", _checkpoint),
 }
 NAMES = (*WAYS, OURS)
 _ALWAYS = ("plain", "again")

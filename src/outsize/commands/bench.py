@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from outsize.bench.cap import Cap
     from outsize.bench.memory import Planning
     from outsize.plan.plan import Plan
-    from outsize.plan.ways.way import Task
+    from outsize.plan.ways.way import StepRequest
     from outsize.planning.jobs.planning import Situation
     from outsize.planning.jobs.preparing import Planned
 
@@ -134,7 +134,7 @@ def _measure(
     return {**known, **came_from, **found}
 
 
-def _planning(job: Job, planned: Planned, task: Task) -> Planning:
+def _planning(job: Job, planned: Planned, task: StepRequest) -> Planning:
     """Return how ours is planned: as a training of the job would be, but for another limit."""
     from outsize.bench.memory import Planning
     from outsize.plan.predict.choose import choose_train

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from outsize.strategies.cudagraph.graphed import Recordings
     from outsize.train.feed import Feed
     from outsize.train.log import TrainingLog
-    from outsize.train.loop import Position, Recipe
+    from outsize.train.loop import Position, TrainSettings
 
 
 def train(
@@ -80,7 +80,7 @@ def _train(
     mode: str,
     reporter: Reporter,
 ) -> None:
-    from outsize.data.sampling.draw import Seen
+    from outsize.data.sampling.draw import SampleCounts
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
     from outsize.planning.jobs.preparing import prepare
@@ -116,7 +116,9 @@ def _train(
         reporter.say("resume", f"resuming at step {step}", step=step)
         go_on_with(run, job, changes, step, reporter)
     place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
-    saving = Saving(run, prepared, Seen([each.name for each in prepared.card.classes]), TASKS[job.task].score)
+    saving = Saving(
+        run, prepared, SampleCounts([each.name for each in prepared.card.classes]), TASKS[job.task].score
+    )
     with (
         closing(lessons.windows),
         watching(prepared.device) as usage,
@@ -280,14 +282,14 @@ def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
     log.line({"kind": "plan", "phase": 0, "epoch": 0, "step": 0, "warning": text})
 
 
-def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
+def _recipe(job: Job, windows: TrainingWindows) -> TrainSettings:
     from outsize.tasks import TASKS
-    from outsize.train.loop import Recipe
-    from outsize.train.phases import Schedule, TrainPhase
+    from outsize.train.loop import TrainSettings
+    from outsize.train.phases import LrSchedule, TrainPhase
 
     section = job.train
     num_samples = section.samples_per_epoch or windows.samples_per_cover
-    return Recipe(
+    return TrainSettings(
         phases=[
             TrainPhase(
                 phase.name,
@@ -298,7 +300,7 @@ def _recipe(job: Job, windows: TrainingWindows) -> Recipe:
             )
             for phase in section.all_phases()
         ],
-        schedule=Schedule(
+        schedule=LrSchedule(
             section.schedule, section.warmup_steps, section.power, section.step_epochs, section.step_factor
         ),
         optimizer=section.optimizer,

@@ -20,7 +20,7 @@ from outsize.card import Card
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.errors import ModelError, TraceError, explain, listed
 from outsize.job import ClassSpec, parse_colour
-from outsize.measure.tracing.answers import Part, answer_on_shapes
+from outsize.measure.tracing.answers import AnswerLeaf, answer_on_shapes
 from outsize.measure.tracing.trace import example_shape
 from outsize.models import input_maps, num_inputs
 from outsize.raster.reading import SceneInfo
@@ -71,7 +71,9 @@ def look_at(model: nn.Module, num_bands: int) -> Manner:
     return Manner(leaf, num_logits, squashed, channels_last, _in_words(parts, taken, squashed))
 
 
-def _answered(model: nn.Module, example: tuple[int, ...]) -> tuple[tuple[int, ...], bool, tuple[Part, ...]]:
+def _answered(
+    model: nn.Module, example: tuple[int, ...]
+) -> tuple[tuple[int, ...], bool, tuple[AnswerLeaf, ...]]:
     """Return the first batch that the module answers to, whether it lay channels last, and the answer.
 
     A view over samples and channels wants each plane by itself, which shows with two samples. One that takes a single
@@ -87,18 +89,18 @@ def _answered(model: nn.Module, example: tuple[int, ...]) -> tuple[tuple[int, ..
     raise failed
 
 
-def _is_map(part: Part, shape: Sequence[int]) -> bool:
+def _is_map(part: AnswerLeaf, shape: Sequence[int]) -> bool:
     return len(part.shape) == 4 and (part.shape[0], *part.shape[2:]) == (shape[0], *shape[2:])
 
 
-def _squashed(taken: Part, num_logits: int) -> str:
+def _squashed(taken: AnswerLeaf, num_logits: int) -> str:
     """Name what makes probabilities of the logits inside of the module: they would be squashed a second time."""
     if taken.made_by == "sigmoid" and num_logits == 1:
         return "sigmoid"
     return "softmax" if taken.made_by == "softmax" and taken.along == 1 else ""
 
 
-def _in_words(parts: Sequence[Part], taken: Part, squashed: str) -> str:
+def _in_words(parts: Sequence[AnswerLeaf], taken: AnswerLeaf, squashed: str) -> str:
     names = f"{taken.name} of {listed([each.name for each in parts])}" if taken.name else ""
     made = f"probabilities by {squashed}, taken back to logits" if squashed else ""
     return ": ".join(each for each in (names, made) if each)

@@ -59,7 +59,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Sample:
+class TrialStep:
     """A step that would be run to learn from: its size, and what it needs as it is."""
 
     batch: int
@@ -92,13 +92,13 @@ def sizes(batch: int, side_px: Size) -> Iterator[tuple[int, Size]]:
 
 
 def samples(
-    look: Callable[[int, Size], Sample | None],
+    look: Callable[[int, Size], TrialStep | None],
     batch: int,
     side_px: Size,
     *,
     room_bytes: float,
     time_s: Callable[[], float],
-) -> Iterator[Sample]:
+) -> Iterator[TrialStep]:
     """Yield the steps that fit the room and the time that is left, largest first.
 
     `look` follows a step on shapes; None: the model does not run on that size. The smallest takes whatever time it

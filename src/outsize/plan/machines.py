@@ -107,7 +107,7 @@ class _Link(NamedTuple):
     crowded: float | None = None
 
 
-class _Row(NamedTuple):
+class _Sheet(NamedTuple):
     """A line of the catalogue, in the units of data sheets."""
 
     name: str
@@ -164,26 +164,26 @@ _DATA_SHEETS = {
 # Visible memory: what PyTorch names as total in out-of-memory messages of public issues; drivers differ a little.
 _GPUS = (
     # name, title, GiB sold, GiB visible, TFLOPS: fp32, tf32, fp16, bf16; GB/s of memory, link, data sheet, aliases
-    _Row("k80", "Tesla K80, one of two GPUs", 12, 11.17, 4.37, None, None, None, 240, _HALF_PCIE3, "K80", ""),
-    _Row("p100-16", "Tesla P100 16 GB", 16, 15.89, 9.3, None, None, None, 732, _PCIE3, "P100", "p100 p100-pcie-16"),
-    _Row("v100-16", "Tesla V100 16 GB", 16, 15.77, 15.7, None, 125, None, 900, _PCIE3, "V100", "v100-sxm2-16"),
-    _Row("v100-32", "Tesla V100 32 GB", 32, 31.75, 15.7, None, 125, None, 900, _PCIE3, "V100", "v100-sxm2-32"),
-    _Row("t4", "T4", 16, 14.56, 8.1, None, 65, None, 320, _PCIE3, "T4", "t4-16"),
-    _Row("rtx2080ti", "RTX 2080 Ti", 11, 10.76, 13.4, None, 53.8, None, 616, _PCIE3, "TU102", "2080ti"),
-    _Row("rtx3090", "RTX 3090", 24, 23.6, 35.6, 35.6, 71, 71, 936, _PCIE4, "GA102", "3090"),
-    _Row("rtx4090", "RTX 4090", 24, 23.52, 82.6, 82.6, 165.2, 165.2, 1008, _PCIE4, "AD102", "4090"),
-    _Row("rtx6000-ada", "RTX 6000 Ada", 48, 44.4, 91.1, 182, 364, 364, 960, _PCIE4, "6000", "6000-ada"),
-    _Row("a10", "A10", 24, 21.99, 31.2, 62.5, 125, 125, 600, _PCIE4, "A10", "a10-24"),
-    _Row("a40", "A40", 48, 44.4, 37.4, 74.8, 149.7, 149.7, 696, _PCIE4, "A40", "a40-48"),
-    _Row("l4", "L4", 24, 22.03, 30.3, 60, 121, 121, 300, _PCIE4, "L4", "l4-24"),
-    _Row("l40s", "L40S", 48, 44.4, 91.6, 183, 362, 362, 864, _PCIE4, "L40S", "l40s-48"),
-    _Row("a100-40", "A100 40 GB", 40, 39.5, 19.5, 156, 312, 312, 1555, _PCIE4, "A100", "a100-sxm4-40 a100-sxm-40"),
-    _Row("a100-80", "A100 80 GB", 80, 79.25, 19.5, 156, 312, 312, 2039, _PCIE4, "A100", "a100-sxm4-80 a100-sxm-80"),
-    _Row("h100-80", "H100 SXM 80 GB", 80, 79.1, 67, 494, 989, 989, 3350, _PCIE5, "H100", "h100-sxm h100-80-hbm3"),
-    _Row("h100-80-pcie", "H100 PCIe 80 GB", 80, 79.1, 51, 378, 756, 756, 2000, _PCIE5, "H100P", "h100-pcie"),
-    _Row("h200", "H200 SXM 141 GB", 141, 139, 67, 494, 989, 989, 4800, _PCIE5, "H200", "h200-141 h200-sxm"),
-    _Row("gh200", "GH200 96 GB", 96, 94.8, 67, 494, 990, 990, 4000, _C2C, "GH200", "gh200-96 gh200-480"),
-    _Row("b200", "B200 SXM 180 GB", 180, 178.3, 80, 1100, 2250, 2250, 8000, _PCIE5, "B200", "b200-180 b200-sxm"),
+    _Sheet("k80", "Tesla K80, one of two GPUs", 12, 11.17, 4.37, None, None, None, 240, _HALF_PCIE3, "K80", ""),
+    _Sheet("p100-16", "Tesla P100 16 GB", 16, 15.89, 9.3, None, None, None, 732, _PCIE3, "P100", "p100 p100-pcie-16"),
+    _Sheet("v100-16", "Tesla V100 16 GB", 16, 15.77, 15.7, None, 125, None, 900, _PCIE3, "V100", "v100-sxm2-16"),
+    _Sheet("v100-32", "Tesla V100 32 GB", 32, 31.75, 15.7, None, 125, None, 900, _PCIE3, "V100", "v100-sxm2-32"),
+    _Sheet("t4", "T4", 16, 14.56, 8.1, None, 65, None, 320, _PCIE3, "T4", "t4-16"),
+    _Sheet("rtx2080ti", "RTX 2080 Ti", 11, 10.76, 13.4, None, 53.8, None, 616, _PCIE3, "TU102", "2080ti"),
+    _Sheet("rtx3090", "RTX 3090", 24, 23.6, 35.6, 35.6, 71, 71, 936, _PCIE4, "GA102", "3090"),
+    _Sheet("rtx4090", "RTX 4090", 24, 23.52, 82.6, 82.6, 165.2, 165.2, 1008, _PCIE4, "AD102", "4090"),
+    _Sheet("rtx6000-ada", "RTX 6000 Ada", 48, 44.4, 91.1, 182, 364, 364, 960, _PCIE4, "6000", "6000-ada"),
+    _Sheet("a10", "A10", 24, 21.99, 31.2, 62.5, 125, 125, 600, _PCIE4, "A10", "a10-24"),
+    _Sheet("a40", "A40", 48, 44.4, 37.4, 74.8, 149.7, 149.7, 696, _PCIE4, "A40", "a40-48"),
+    _Sheet("l4", "L4", 24, 22.03, 30.3, 60, 121, 121, 300, _PCIE4, "L4", "l4-24"),
+    _Sheet("l40s", "L40S", 48, 44.4, 91.6, 183, 362, 362, 864, _PCIE4, "L40S", "l40s-48"),
+    _Sheet("a100-40", "A100 40 GB", 40, 39.5, 19.5, 156, 312, 312, 1555, _PCIE4, "A100", "a100-sxm4-40 a100-sxm-40"),
+    _Sheet("a100-80", "A100 80 GB", 80, 79.25, 19.5, 156, 312, 312, 2039, _PCIE4, "A100", "a100-sxm4-80 a100-sxm-80"),
+    _Sheet("h100-80", "H100 SXM 80 GB", 80, 79.1, 67, 494, 989, 989, 3350, _PCIE5, "H100", "h100-sxm h100-80-hbm3"),
+    _Sheet("h100-80-pcie", "H100 PCIe 80 GB", 80, 79.1, 51, 378, 756, 756, 2000, _PCIE5, "H100P", "h100-pcie"),
+    _Sheet("h200", "H200 SXM 141 GB", 141, 139, 67, 494, 989, 989, 4800, _PCIE5, "H200", "h200-141 h200-sxm"),
+    _Sheet("gh200", "GH200 96 GB", 96, 94.8, 67, 494, 990, 990, 4000, _C2C, "GH200", "gh200-96 gh200-480"),
+    _Sheet("b200", "B200 SXM 180 GB", 180, 178.3, 80, 1100, 2250, 2250, 8000, _PCIE5, "B200", "b200-180 b200-sxm"),
 )  # fmt: skip
 
 # Crowded: mean of a copy, seen by nvprof while four GPUs swapped activations of a segmentation model in training.
@@ -199,7 +199,7 @@ _HOSTS: tuple[tuple[HostSpec, str, _Link], ...] = (
 )  # fmt: skip
 
 
-def _gpu(row: _Row) -> GpuSpec:
+def _gpu(row: _Sheet) -> GpuSpec:
     to_device, to_host, crowded = _speeds(row.link)
     rates = Rates(
         fp32_flops_per_s=row.fp32_tflops * TERA,

@@ -59,7 +59,7 @@ class Recompute:
 
 
 @dataclass(frozen=True)
-class Moved:
+class PlannedSwap:
     """A saved storage that waits in host memory: when it leaves the device, and when it begins to come back."""
 
     key: Key  # of the first saved tensor that lies in it; its copy out begins when that is packed
@@ -75,7 +75,7 @@ class Moved:
 class Swap:
     """What is moved to host memory between forward and backward."""
 
-    moved: tuple[Moved, ...]  # in the order that they come back
+    moved: tuple[PlannedSwap, ...]  # in the order that they come back
     pinned_bytes: int  # the most that lies in host memory at once
     # None: what `moved` names, when it says. Else everything that is saved, each as soon as it can, and back in reverse
     # order; so many bytes may wait on the device.
@@ -237,9 +237,9 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
     return Plan(**{**tree, **strategies, "rejected": rejected, "why": tuple(tree["why"])})
 
 
-def _moved(tree: dict[str, Any]) -> Moved:
+def _moved(tree: dict[str, Any]) -> PlannedSwap:
     release, fetch = (None if tree[name] is None else _key(tree[name]) for name in ("release", "fetch"))
-    return Moved(_key(tree["key"]), tree["size_bytes"], release, fetch, tree.get("late", False))
+    return PlannedSwap(_key(tree["key"]), tree["size_bytes"], release, fetch, tree.get("late", False))
 
 
 def _key(tree: Sequence[Any]) -> Key:

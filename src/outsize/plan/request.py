@@ -24,7 +24,7 @@ _UNITS_S = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """How much there is to do."""
 
     num_steps: int
@@ -132,7 +132,7 @@ class Course:
         return f"{about}, ended by train.max_minutes after {self.max_s / 60:g} min"
 
 
-def course_of(train: Plan, facts: Facts, work: Work, max_minutes: float | None = None) -> Course:
+def course_of(train: Plan, facts: Facts, work: Workload, max_minutes: float | None = None) -> Course:
     """Return how long a training takes with its validations, as predicted and with nothing to spare."""
     max_s = None if max_minutes is None else 60 * max_minutes
     return Course(
@@ -146,7 +146,7 @@ def course_of(train: Plan, facts: Facts, work: Work, max_minutes: float | None =
 
 
 def make_request(
-    train: Plan, predict: Plan, facts: Facts, work: Work, *, num_gpus: int, usable: float
+    train: Plan, predict: Plan, facts: Facts, work: Workload, *, num_gpus: int, usable: float
 ) -> Request:
     """Add up memory, disk and time of a training with its validations, and of the predictions after it."""
     device_bytes = max(_device_bytes(plan, usable) for plan in (train, predict))
@@ -180,14 +180,14 @@ def _device_bytes(plan: Plan, usable: float) -> float:
     return plan.limit_bytes if plan.paged else plan.peak_bytes / usable
 
 
-def _hours(train: Plan, facts: Facts, work: Work) -> float | None:
+def _hours(train: Plan, facts: Facts, work: Workload) -> float | None:
     training_s, px_s = _training_s(train, facts, work), facts.window.predict_s_per_px
     if training_s is None or px_s is None:
         return None
     return (_AROUND_S + _SPARE_TIME * (training_s + work.predicted_px * px_s)) / 3600
 
 
-def _training_s(train: Plan, facts: Facts, work: Work) -> float | None:
+def _training_s(train: Plan, facts: Facts, work: Workload) -> float | None:
     px_s = facts.window.predict_s_per_px
     if train.step_s is None or px_s is None:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from outsize.errors import TraceError, explain
 from outsize.graph import ModelGraph, Op
-from outsize.tiles.places import BATCH, COLS, ROWS, Step
+from outsize.tiles.places import BATCH, COLS, ROWS, OpNeeds
 from outsize.tiles.sizes import OTHER_OPERATIONS, OTHER_PLACES, moved_of, parting_of, settled
 from outsize.tiles.walk import reaching, sources_of, walk_forwards
 
@@ -134,7 +134,9 @@ def _input_size(graph: ModelGraph) -> tuple[int, int]:
     return height, width
 
 
-def _check_output(op: Op, made_by: Step | None, size: tuple[int, int], *, is_known: bool) -> list[Obstacle]:
+def _check_output(
+    op: Op, made_by: OpNeeds | None, size: tuple[int, int], *, is_known: bool
+) -> list[Obstacle]:
     if made_by is not None and made_by.place.axes is None:
         return [Obstacle(op.module, op.kind, "the output is not a map over the picture", op.index)]
     if made_by is not None and made_by.place.sizes == size and any(x != 1 for x in made_by.place.scales):
@@ -155,7 +157,7 @@ def _check_output(op: Op, made_by: Step | None, size: tuple[int, int], *, is_kno
 
 
 def _walk_backwards(
-    graph: ModelGraph, ops: Sequence[Op], steps: dict[int, Step], core_px: int, which: int
+    graph: ModelGraph, ops: Sequence[Op], steps: dict[int, OpNeeds], core_px: int, which: int
 ) -> Reach:
     """Ask for the core at every output and collect what that asks of the input, along one axis.
 

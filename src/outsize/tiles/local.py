@@ -17,8 +17,8 @@ from outsize.tiles.places import (
     WHOLE,
     Axis,
     Operand,
+    OpNeeds,
     Place,
-    Step,
     plain,
     tracked,
 )
@@ -28,12 +28,12 @@ _SIDES: tuple[Axis, Axis] = ((ROWS,), (COLS,))
 _Make = Callable[..., Span]
 
 
-def slide(op: Op, operands: Sequence[Operand]) -> Step:
+def slide(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Convolution and pooling."""
     return _windowed(op, operands, spans.sliding, shrinks=True)
 
 
-def spread(op: Op, operands: Sequence[Operand]) -> Step:
+def spread(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Transposed convolution that enlarges by exactly its stride."""
     step = _windowed(op, operands, spans.spreading, shrinks=False)
     num_dims = len(op.ints("kernel"))
@@ -48,7 +48,7 @@ def spread(op: Op, operands: Sequence[Operand]) -> Step:
     return step
 
 
-def _windowed(op: Op, operands: Sequence[Operand], make: _Make, *, shrinks: bool) -> Step:
+def _windowed(op: Op, operands: Sequence[Operand], make: _Make, *, shrinks: bool) -> OpNeeds:
     """Move windows along the last axes; each must be rows, or columns, or nothing of the picture."""
     place = operands[0].known
     names = ("kernel", "stride", "padding", "dilation")
@@ -67,10 +67,10 @@ def _windowed(op: Op, operands: Sequence[Operand], make: _Make, *, shrinks: bool
             needs[which] = make(*each)
         elif (kernel, stride, padding) != (1, 1, 0):
             reason = reason or place.over([axis])
-    return Step(place.fitted(op.shape), (needs[0], needs[1]), reason)
+    return OpNeeds(place.fitted(op.shape), (needs[0], needs[1]), reason)
 
 
-def unfold(op: Op, operands: Sequence[Operand]) -> Step:
+def unfold(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Windows along one axis, with an axis of their own for what is in them."""
     place = operands[0].known
     axis, size, stride = (op.ints(name)[0] for name in ("dimension", "size", "step"))
@@ -82,41 +82,41 @@ def unfold(op: Op, operands: Sequence[Operand]) -> Step:
         place, needs[which] = place.resized(which, stride, op.shape[axis]), spans.sliding(size, stride, 0, 1)
     else:
         reason = place.over([axis])
-    return Step(place.on([*place.known, plain(size)]).fitted(op.shape), (needs[0], needs[1]), reason)
+    return OpNeeds(place.on([*place.known, plain(size)]).fitted(op.shape), (needs[0], needs[1]), reason)
 
 
-def to_columns(op: Op, operands: Sequence[Operand]) -> Step:
+def to_columns(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Windows of the picture with their pixels as channels, rows and columns on one axis (`F.unfold`)."""
     place = operands[0].known
     names = ("kernel_size", "stride", "padding", "dilation")
     settings = list(zip(*(op.ints(name) for name in names), strict=True))
     if place.known[-2:] != _SIDES or (reason := place.over([-3])):
-        return Step(place.lost(), reason=reason or WHOLE)
+        return OpNeeds(place.lost(), reason=reason or WHOLE)
     needs = []
     for which, (kernel, stride, padding, dilation) in enumerate(settings):
         size = (place.sizes[which] + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
         place = place.resized(which, stride, size)
         needs.append(spans.sliding(kernel, stride, padding, dilation))
     axes = [*place.known[:-3], plain(op.shape[-2]), (ROWS, COLS)]
-    return Step(place.on(axes), (needs[0], needs[1]))
+    return OpNeeds(place.on(axes), (needs[0], needs[1]))
 
 
-def from_columns(op: Op, operands: Sequence[Operand]) -> Step:
+def from_columns(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Sum windows back into a picture (`F.fold`)."""
     place = operands[0].known
     names = ("kernel_size", "stride", "padding", "dilation")
     settings = list(zip(*(op.ints(name) for name in names), strict=True))
     if place.known[-1] != (ROWS, COLS) or (reason := place.over([-2])):
-        return Step(place.lost(), reason=reason or WHOLE)
+        return OpNeeds(place.lost(), reason=reason or WHOLE)
     needs = []
     for which, each in enumerate(settings):
         place = place.resized(which, Fraction(1, each[1]), op.shape[which - 2])
         needs.append(spans.spreading(*each))
     axes = [*place.known[:-2], plain(op.shape[-3]), *_SIDES]
-    return Step(place.on(axes), (needs[0], needs[1]))
+    return OpNeeds(place.on(axes), (needs[0], needs[1]))
 
 
-def resize(op: Op, operands: Sequence[Operand]) -> Step:
+def resize(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Nearest, bilinear and bicubic resizing between pixel centres, by a ratio that is the same for every size."""
     source, place = operands[0], operands[0].known
     mode = str(op.settings["mode"])
@@ -146,7 +146,7 @@ def resize(op: Op, operands: Sequence[Operand]) -> Step:
             needs[which] = makes.get(mode, spans.nearest)(ratio)
         elif ratio != 1:
             reason = reason or place.over([axis])
-    return Step(place.fitted(op.shape), (needs[0], needs[1]), reason)
+    return OpNeeds(place.fitted(op.shape), (needs[0], needs[1]), reason)
 
 
 def _agree(scales: Setting, ratios: Sequence[Fraction]) -> bool:
@@ -160,31 +160,31 @@ def _agree(scales: Setting, ratios: Sequence[Fraction]) -> bool:
     )
 
 
-def pixel_shuffle(op: Op, operands: Sequence[Operand]) -> Step:
+def pixel_shuffle(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Channels to pixels."""
     ratio = Fraction(1, op.ints("upscale_factor")[0])
     return _shuffled(op, operands[0].known, ratio, spans.nearest(ratio))
 
 
-def pixel_unshuffle(op: Op, operands: Sequence[Operand]) -> Step:
+def pixel_unshuffle(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Pixels to channels."""
     factor = op.ints("downscale_factor")[0]
     return _shuffled(op, operands[0].known, Fraction(factor), spans.sliding(factor, factor, 0, 1))
 
 
-def _shuffled(op: Op, place: Place, ratio: Fraction, need: Span) -> Step:
+def _shuffled(op: Op, place: Place, ratio: Fraction, need: Span) -> OpNeeds:
     if place.known[-2:] != _SIDES or (reason := place.over([-3])):
-        return Step(place.lost(), reason=reason or WHOLE)
+        return OpNeeds(place.lost(), reason=reason or WHOLE)
     for which in (0, 1):
         place = place.resized(which, ratio, op.shape[which - 2])
-    return Step(place.fitted(op.shape), (need, need))
+    return OpNeeds(place.fitted(op.shape), (need, need))
 
 
-def unpool(op: Op, operands: Sequence[Operand]) -> Step:
+def unpool(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Put the largest values back where a pooling with windows side by side found them."""
     source, found = operands[0], operands[1]
     if not source.placed or not found.placed:
-        return Step(next(each.known for each in operands if each.place is not None), reason=WHOLE)
+        return OpNeeds(next(each.known for each in operands if each.place is not None), reason=WHOLE)
     place, kernel = source.known, found.known.positions or ()
     alike = replace(found.known, positions=None) == replace(place, positions=None)
     sizes = [size * times for size, times in zip(source.shape[-2:], kernel or (0, 0), strict=True)]
@@ -194,10 +194,10 @@ def unpool(op: Op, operands: Sequence[Operand]) -> Step:
         needs[which] = spans.nearest(Fraction(1, times))
     sides = place.known[-2:] == _SIDES and list(op.shape[-2:]) == sizes
     reason = None if alike and sides else "puts values at positions of the whole picture"
-    return Step(place.fitted(op.shape), (needs[0], needs[1]), reason)
+    return OpNeeds(place.fitted(op.shape), (needs[0], needs[1]), reason)
 
 
-def pad(op: Op, operands: Sequence[Operand]) -> Step:
+def pad(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Padding shifts the picture. Mirrored pixels lie inside every window that reaches as far as is asked beyond it."""
     place = operands[0].known
     amounts = op.ints("amounts")  # (before, after) of the last axis, then of the one before it, ...
@@ -214,27 +214,27 @@ def pad(op: Op, operands: Sequence[Operand]) -> Step:
             crops = crops or before < 0 or behind < 0
         elif before or behind:
             reason = reason or place.over([axis])
-    return Step(place.fitted(op.shape), (needs[0], needs[1]), reason, crops)
+    return OpNeeds(place.fitted(op.shape), (needs[0], needs[1]), reason, crops)
 
 
-def take_every(op: Op, operands: Sequence[Operand]) -> Step:
+def take_every(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Slicing: along rows and columns every n-th pixel, and so many fewer at either end."""
     source, place = operands[0], operands[0].known
     axis = op.ints("dim")[0] % len(source.shape)
     size = source.shape[axis]
     start, missing, step = ends(op, size)
     if not tracked(place.known[axis]):
-        return Step(place.fitted(op.shape))
+        return OpNeeds(place.fitted(op.shape))
     if (start, missing, step) == (0, 0, 1):
-        return Step(place)
+        return OpNeeds(place)
     if place.known[axis] not in _SIDES:
         only_samples = set(place.known[axis]) == {BATCH}
-        return Step(place if only_samples else place.lost(), reason=SAMPLES if only_samples else WHOLE)
+        return OpNeeds(place if only_samples else place.lost(), reason=SAMPLES if only_samples else WHOLE)
     needs: list[Span] = [spans.same, spans.same]
     which = _SIDES.index(place.known[axis])
     needs[which] = spans.sliding(1, step, -start, 1)
     crops = start >= step or missing > 0
-    return Step(place.resized(which, step, op.shape[axis]), (needs[0], needs[1]), None, crops)
+    return OpNeeds(place.resized(which, step, op.shape[axis]), (needs[0], needs[1]), None, crops)
 
 
 def ends(op: Op, size: int) -> tuple[int, int, int]:

@@ -102,7 +102,7 @@ def merged(parts: Iterable[str | int]) -> Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OpNeeds:
     """The place of an operation's output, its needs along rows and columns, and what speaks against tiling it."""
 
     place: Place
@@ -144,7 +144,7 @@ class Operand:
         return self.place
 
 
-Rule = Callable[[Op, Sequence[Operand]], Step]
+Rule = Callable[[Op, Sequence[Operand]], OpNeeds]
 
 
 def broadcast(shape: Sequence[int], operands: Sequence[Operand]) -> tuple[Place, str | None]:

@@ -6,35 +6,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from outsize.graph import Op
-from outsize.tiles.places import COMPUTED, WHOLE, Operand, Place, Step, broadcast, plain, tracked
+from outsize.tiles.places import COMPUTED, WHOLE, Operand, OpNeeds, Place, broadcast, plain, tracked
 
 
-def linear(op: Op, operands: Sequence[Operand]) -> Step:
+def linear(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Mix the last axis."""
     source = operands[0]
     computed = any(each.place is not None for each in operands[1:])
     place = source.known
     reason = place.over([len(place.known) - 1])
     axes = [*place.known[:-1], plain(op.shape[-1])]
-    return Step(place.on(axes), reason=COMPUTED if computed else reason)
+    return OpNeeds(place.on(axes), reason=COMPUTED if computed else reason)
 
 
-def product(op: Op, operands: Sequence[Operand]) -> Step:
+def product(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Multiply matrices, which may lie in stacks: (.., n, k) by (.., k, m); a summand may come first."""
     more, (left, right) = operands[:-2], operands[-2:]
     if len(left.shape) < 2 or len(right.shape) < 2:
-        return Step(_any_place(operands), reason=WHOLE)
+        return OpNeeds(_any_place(operands), reason=WHOLE)
     for each, axis in ((left, -1), (right, -2)):
         if each.placed and (reason := each.known.over([axis])) is not None:
-            return Step(_any_place(operands).lost(), reason=reason)
+            return OpNeeds(_any_place(operands).lost(), reason=reason)
     # as if both had all axes of the answer, with 1 where it has the other's
     num_dims = len(op.shape)
     tall = _spread(left, num_dims, 0)
     wide = _spread(right, num_dims, 1)
     place, reason = broadcast(op.shape, [*more, tall, wide])
     if place.axes is None and (left.placed and right.placed):
-        return Step(place, reason=WHOLE)
-    return Step(place, reason=reason)
+        return OpNeeds(place, reason=WHOLE)
+    return OpNeeds(place, reason=reason)
 
 
 def _spread(each: Operand, num_dims: int, which: int) -> Operand:
@@ -50,11 +50,11 @@ def _spread(each: Operand, num_dims: int, which: int) -> Operand:
     return Operand(replace(each.op, shape=tuple(shape)), place, replace(each.constant, varying=varying))
 
 
-def attention(op: Op, operands: Sequence[Operand]) -> Step:
+def attention(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Weigh values by how queries match keys: sums over keys, which must be no part of the picture."""
     query, keys = operands[0], operands[1:3]
     if not query.placed or any(each.place is not None and not each.placed for each in keys):
-        return Step(_any_place(operands), reason=WHOLE)
+        return OpNeeds(_any_place(operands), reason=WHOLE)
     place = query.known
     reason = place.over([-1])
     for each in keys:
@@ -69,7 +69,7 @@ def attention(op: Op, operands: Sequence[Operand]) -> Step:
         axes = [n - len(each.shape) for n in each.constant.varying]
         if any(tracked(place.known[axis]) for axis in axes if axis != -1):
             reason = reason or WHOLE
-    return Step(place.fitted(op.shape), reason=reason or unlike)
+    return OpNeeds(place.fitted(op.shape), reason=reason or unlike)
 
 
 def _leading(each: Operand) -> Operand:

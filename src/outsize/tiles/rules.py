@@ -8,7 +8,7 @@ from dataclasses import replace
 from outsize.graph import Op, kinds
 from outsize.tiles import local, pointwise, products, shapes
 from outsize.tiles.constants import DRAWN, UNIFORM
-from outsize.tiles.places import BATCH, COLS, COMPUTED, ROWS, WHOLE, Operand, Place, Rule, Step, plain
+from outsize.tiles.places import BATCH, COLS, COMPUTED, ROWS, WHOLE, Operand, OpNeeds, Place, Rule, plain
 
 UNKNOWN = "unknown operation: it may look anywhere"
 
@@ -97,7 +97,7 @@ _ANY_PLACED = (
 )
 
 
-def step(op: Op, operands: Sequence[Operand]) -> Step:
+def step(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Apply the rule of an operation, at least one of whose operands depends on the picture."""
     done = _step(op, operands)
     reason = done.reason or next((each.constant.reason for each in operands if each.constant.reason), None)
@@ -112,18 +112,18 @@ def step(op: Op, operands: Sequence[Operand]) -> Step:
     return replace(done, reason=reason)
 
 
-def _step(op: Op, operands: Sequence[Operand]) -> Step:
+def _step(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     rule = RULES.get(op.kind)
     if not any(each.placed for each in operands):
         lost = next(each.place for each in operands if each.place is not None)
-        return Step(_found_again(op, lost), reason=WHOLE if op.kind in _EVERYWHERE else None)
+        return OpNeeds(_found_again(op, lost), reason=WHOLE if op.kind in _EVERYWHERE else None)
     if rule is None:
         place = next(each.known for each in operands if each.placed)
         kept = any(each.placed and each.shape == op.shape for each in operands)
-        return Step(place if kept else place.lost(), reason=WHOLE if op.kind in _EVERYWHERE else UNKNOWN)
+        return OpNeeds(place if kept else place.lost(), reason=WHOLE if op.kind in _EVERYWHERE else UNKNOWN)
     if not operands[0].placed and rule not in _ANY_PLACED:
         place = next(each.known for each in operands if each.placed)
-        return Step(place.lost(), reason=COMPUTED)
+        return OpNeeds(place.lost(), reason=COMPUTED)
     return rule(op, operands)
 
 

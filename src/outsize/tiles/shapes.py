@@ -8,13 +8,13 @@ from fractions import Fraction
 
 from outsize.graph import Op
 from outsize.tiles import spans
-from outsize.tiles.places import BATCH, COLS, ROWS, Axis, Operand, Place, Step, merged, plain, tracked
+from outsize.tiles.places import BATCH, COLS, ROWS, Axis, Operand, OpNeeds, Place, merged, plain, tracked
 from outsize.tiles.spans import Span
 
 _FOLDS = "folds rows or columns into other axes"
 
 
-def reshape(op: Op, operands: Sequence[Operand]) -> Step:
+def reshape(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Cut the axes, one after the other as they lie in memory, into new ones.
 
     Rows may be cut into rows of several each, as space-to-depth and window partitions do, and the other way round:
@@ -36,7 +36,7 @@ def reshape(op: Op, operands: Sequence[Operand]) -> Step:
                 continue
             inner, uneven = divmod(length, left)
             if uneven or part == BATCH:
-                return Step(place.lost(), reason=_FOLDS)
+                return OpNeeds(place.lost(), reason=_FOLDS)
             if isinstance(part, str):
                 which = (ROWS, COLS).index(part)
                 place = place.resized(which, inner, left)
@@ -47,14 +47,14 @@ def reshape(op: Op, operands: Sequence[Operand]) -> Step:
             rest.insert(0, inner)
             left = 1
         if left > 1:
-            return Step(place.lost(), reason=_FOLDS)
+            return OpNeeds(place.lost(), reason=_FOLDS)
         axes.append(merged(axis))
     if rest:
-        return Step(place.lost(), reason=_FOLDS)
+        return OpNeeds(place.lost(), reason=_FOLDS)
     return _unfolded(place.on(axes), needs)
 
 
-def _unfolded(place: Place, needs: list[Span]) -> Step:
+def _unfolded(place: Place, needs: list[Span]) -> OpNeeds:
     """Take an axis of rows and so many positions in each for so many times more rows."""
     axes = list(place.known)
     for n, axis in enumerate(axes):
@@ -64,38 +64,38 @@ def _unfolded(place: Place, needs: list[Span]) -> Step:
             place = place.resized(which, ratio, place.sizes[which] * axis[1])
             needs[which] = spans.after(needs[which], spans.nearest(ratio))
             axes[n] = axis[:1]
-    return Step(place.on(axes), (needs[0], needs[1]))
+    return OpNeeds(place.on(axes), (needs[0], needs[1]))
 
 
-def permute(op: Op, operands: Sequence[Operand]) -> Step:
+def permute(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Follow rows and columns to their new positions."""
     place = operands[0].known
-    return Step(place.on(place.known[dim] for dim in op.ints("dims")))
+    return OpNeeds(place.on(place.known[dim] for dim in op.ints("dims")))
 
 
-def repeat(op: Op, operands: Sequence[Operand]) -> Step:
+def repeat(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Lay copies one behind the other, along axes that are neither rows nor columns nor samples."""
     place, num_dims = operands[0].known, len(op.shape)
     axes = [()] * (num_dims - len(place.known)) + list(place.known)
     longer = [tracked(axis) and times != 1 for axis, times in zip(axes, op.ints("repeats"), strict=True)]
     if any(longer):
-        return Step(place.lost(), reason="repeats the picture")
-    return Step(place.on(axes).fitted(op.shape))
+        return OpNeeds(place.lost(), reason="repeats the picture")
+    return OpNeeds(place.on(axes).fitted(op.shape))
 
 
-def with_parts(op: Op, operands: Sequence[Operand]) -> Step:
+def with_parts(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Give a complex number's two parts an axis of their own, behind the others."""
     place = operands[0].known
-    return Step(place.on([*place.known, plain(op.shape[-1])]))
+    return OpNeeds(place.on([*place.known, plain(op.shape[-1])]))
 
 
-def of_parts(_op: Op, operands: Sequence[Operand]) -> Step:
+def of_parts(_op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Take the last axis for the two parts of a complex number."""
     place = operands[0].known
     reason = place.over([len(place.known) - 1])
-    return Step(place.lost(), reason=reason) if reason else Step(place.on(place.known[:-1]))
+    return OpNeeds(place.lost(), reason=reason) if reason else OpNeeds(place.on(place.known[:-1]))
 
 
-def without_positions(step: Step) -> Step:
+def without_positions(step: OpNeeds) -> OpNeeds:
     """Forget that values are positions: whatever is computed from them is not."""
     return replace(step, place=replace(step.place, positions=None))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from outsize.graph import Op
-from outsize.tiles.places import Place, Step
+from outsize.tiles.places import OpNeeds, Place
 
 OTHER_OPERATIONS = "does other operations for pictures of another size, or for another number of them"
 OTHER_PLACES = "its pixels stand for another part of the picture where the picture has another size"
@@ -51,8 +51,8 @@ def _factors(before: Sequence[int], after: Sequence[int]) -> list[int]:
 def moved_of(
     ops: Sequence[Op],
     twins: Sequence[Op],
-    here: tuple[Mapping[int, Step], tuple[int, int]],
-    there: tuple[Mapping[int, Step], tuple[int, int]],
+    here: tuple[Mapping[int, OpNeeds], tuple[int, int]],
+    there: tuple[Mapping[int, OpNeeds], tuple[int, int]],
 ) -> list[Op]:
     """Return the first operation whose pixels lie otherwise at the other size: a resize to a fixed one, half of all.
 

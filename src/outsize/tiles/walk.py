@@ -8,25 +8,25 @@ from fractions import Fraction
 from outsize.graph import INPUT, ModelGraph, Op
 from outsize.tiles.constants import UNIFORM, constant, differs
 from outsize.tiles.local import ends
-from outsize.tiles.places import BATCH, COLS, ROWS, Axis, Constant, Operand, Place, Step, plain
+from outsize.tiles.places import BATCH, COLS, ROWS, Axis, Constant, Operand, OpNeeds, Place, plain
 from outsize.tiles.rules import POINTWISE, step
 
 OTHER_NUMBERS = "computes with numbers that depend on the size of the picture or batch"
 
 
-def walk_forwards(ops: Sequence[Op], size: tuple[int, int], twins: Sequence[Op] | None) -> dict[int, Step]:
+def walk_forwards(ops: Sequence[Op], size: tuple[int, int], twins: Sequence[Op] | None) -> dict[int, OpNeeds]:
     """Return the step of every operation that depends on the picture.
 
     `twins` are the same operations for a picture of another size.
     """
-    steps: dict[int, Step] = {}
+    steps: dict[int, OpNeeds] = {}
     constants: dict[int, Constant] = {}
     by_index = {op.index: op for op in ops}
     partners = dict(zip((op.index for op in ops), twins or ops, strict=True))
     for op in ops:
         twin = partners[op.index]
         if op.kind == INPUT:
-            steps[op.index] = Step(_start(op, size))
+            steps[op.index] = OpNeeds(_start(op, size))
         elif not any(index in steps for index in sources_of(op)):
             sources = [(by_index[each], constants[each]) for each in sources_of(op) if each in constants]
             reshaped = any(
@@ -46,7 +46,7 @@ def walk_forwards(ops: Sequence[Op], size: tuple[int, int], twins: Sequence[Op] 
             ]
             done = step(op, operands)
             if done.reason is None and _differ(op, twin, by_index, partners):
-                done = Step(done.place, done.needs, OTHER_NUMBERS, done.crops)
+                done = OpNeeds(done.place, done.needs, OTHER_NUMBERS, done.crops)
             steps[op.index] = done
     return steps
 

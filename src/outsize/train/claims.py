@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from outsize.card import Card
     from outsize.measure.trying.apart import Apart
-    from outsize.train.proving import Trial
+    from outsize.train.proving import StepTrial
 
 # What differs between a fused layer and torch's is the order of sums: a few times the rounding that torch's own has
 # against double precision. Below the least, a network is so small that there is hardly any.
@@ -68,7 +68,7 @@ class ProvingGround:
         """Return what all proofs of a plan are given besides it."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def trial(self, plan: Plan, dtype: torch.dtype | None = None) -> tuple[Plan, Trial]:
+    def trial(self, plan: Plan, dtype: torch.dtype | None = None) -> tuple[Plan, StepTrial]:
         """Return a plan for a small window, and a step on one to try it, as prove_step does."""
         small, side_px = shrunk(plan, self.stride_px)
         given: dict[str, Any] = {"loss": self.loss, "device": self.device, "dtype": dtype}

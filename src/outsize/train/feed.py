@@ -19,7 +19,7 @@ from outsize import stopping
 from outsize.data.batch import Batch, MakeMaps, collate
 from outsize.data.feeding.loader import prefetch
 from outsize.data.feeding.processes import BatchProcesses
-from outsize.data.sampling.draw import Seen
+from outsize.data.sampling.draw import SampleCounts
 from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.targets import Targets
 from outsize.losses import Weights, WeightsByStride
@@ -78,7 +78,7 @@ class Feed:
     def __init__(
         self,
         make: BatchMaker,
-        seen: Seen,
+        seen: SampleCounts,
         *,
         num_epochs: int,
         steps_per_epoch: int,

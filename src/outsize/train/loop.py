@@ -17,9 +17,9 @@ from outsize.data.batch import Batch
 from outsize.strategies.compose import Step
 from outsize.train.log import LOG_STEPS
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
-from outsize.train.phases import Schedule, TrainPhase, begin_phase
-from outsize.train.soundness import Watch
-from outsize.train.waits import Waits
+from outsize.train.phases import LrSchedule, TrainPhase, begin_phase
+from outsize.train.soundness import SoundnessWatch
+from outsize.train.waits import BatchWaits
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainSettings:
     """How to train, for all phases."""
 
     phases: Sequence[TrainPhase]
-    schedule: Schedule
+    schedule: LrSchedule
     optimizer: str
     momentum: float
     weight_decay: float
@@ -86,7 +86,7 @@ class Hooks:
 def fit(
     model: nn.Module,
     step: Step,
-    recipe: Recipe,
+    recipe: TrainSettings,
     hooks: Hooks,
     resume: tuple[Mapping[str, torch.Tensor], Mapping[str, Any]] | None = None,
 ) -> Position:
@@ -101,7 +101,7 @@ def fit(
 def _fit(
     model: nn.Module,
     step: Step,
-    recipe: Recipe,
+    recipe: TrainSettings,
     hooks: Hooks,
     resume: tuple[Mapping[str, torch.Tensor], Mapping[str, Any]] | None,
 ) -> Position:
@@ -110,7 +110,7 @@ def _fit(
     start_s = time.monotonic() - position.spent_s
     optimizer_state = resume[0] if resume else {}
     output = recipe.phases[position.phase].output
-    watch = Watch(hooks.state_is_good, hooks.state_is_bad, position.total_steps)
+    watch = SoundnessWatch(hooks.state_is_good, hooks.state_is_bad, position.total_steps)
     for number in range(position.phase, len(recipe.phases)):
         phase = recipe.phases[number]
         begun = position.epoch > 0 or position.step > 0
@@ -151,7 +151,7 @@ def _fit(
     return position
 
 
-def _save(hooks: Hooks, optimizer: torch.optim.Optimizer, position: Position, watch: Watch) -> None:
+def _save(hooks: Hooks, optimizer: torch.optim.Optimizer, position: Position, watch: SoundnessWatch) -> None:
     hooks.save_state(state_tensors(optimizer), asdict(position))
     watch.saved(position.total_steps)
 
@@ -160,17 +160,17 @@ def _run_epoch(
     model: nn.Module,
     step: Step,
     optimizer: torch.optim.Optimizer,
-    recipe: Recipe,
+    recipe: TrainSettings,
     hooks: Hooks,
     position: Position,
     start_s: float,
-    watch: Watch,
+    watch: SoundnessWatch,
 ) -> Position:
     """Train to the end of an epoch, or of the time that the phase has, which counts from `start_s`."""
     phase = recipe.phases[position.phase]
     num_steps = phase.epochs * recipe.steps_per_epoch
     model.train()
-    waits = Waits()
+    waits = BatchWaits()
     ended_s = time.perf_counter()
     for batch in hooks.batches(position.total_epochs, position.step):
         waits.end(batch.images.device)
@@ -212,7 +212,7 @@ def _run_epoch(
     return position
 
 
-def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Position) -> Position:
+def _close_epoch(model: nn.Module, recipe: TrainSettings, hooks: Hooks, position: Position) -> Position:
     model.eval()
     began_s = time.perf_counter()
     with stopping.at_once():
@@ -237,7 +237,7 @@ def _close_epoch(model: nn.Module, recipe: Recipe, hooks: Hooks, position: Posit
     return ended
 
 
-def _at_time(position: Position, recipe: Recipe, start_s: float) -> Position:
+def _at_time(position: Position, recipe: TrainSettings, start_s: float) -> Position:
     """Note the time that is spent where it is limited; else nothing that is kept depends on the clock."""
     return position if recipe.max_s is None else replace(position, spent_s=time.monotonic() - start_s)
 

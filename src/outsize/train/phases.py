@@ -12,7 +12,7 @@ from outsize.errors import JobError, explain
 
 
 @dataclass(frozen=True)
-class Schedule:
+class LrSchedule:
     """How the learning rate moves over a phase."""
 
     kind: str  # constant, polynomial, step, cosine

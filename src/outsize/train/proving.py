@@ -105,7 +105,7 @@ def prove_swap(
 
 
 @dataclass(frozen=True)
-class Trial:
+class StepTrial:
     """One small step of a model, to be run by several plans, each on a copy."""
 
     model: nn.Module
@@ -186,7 +186,7 @@ def make_trial(
     side_px: int,
     device: torch.device,
     dtype: torch.dtype | None = None,
-) -> Trial:
+) -> StepTrial:
     """Return the small step that a plan is to be tried on; in double precision, unless another is asked for."""
     import torch
 
@@ -199,7 +199,7 @@ def make_trial(
     batch = make_up_batch(model, task, loss, shape, len(card.classes), **how).to(device)
     loss_terms = task.make_loss_terms(loss, card.statistics, None)
     draws_anew = any(each is not None for each in (plan.tiles, plan.micro_batches, plan.compile))
-    return Trial(model, device, loss_terms, batch, draws_anew, dtype or torch.float64)
+    return StepTrial(model, device, loss_terms, batch, draws_anew, dtype or torch.float64)
 
 
 def _with_room(plan: Plan, met: SavedStats) -> Plan:

@@ -49,7 +49,7 @@ class LastLosses:
         return terms[0][0], next(bad, None)
 
 
-class Watch:
+class SoundnessWatch:
     """Ends a training whose numbers go bad, and tells of each saved state whether it was good.
 
     A state is good once the step behind it had losses that are numbers: its weights may be finite, and too large for

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 
 
-class Waits:
+class BatchWaits:
     """Times the waits for batches, one after the other.
 
     A host runs ahead of its GPU: it may wait for nearly as long as a step takes, and the GPU not at all. What counts is

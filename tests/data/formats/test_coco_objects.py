@@ -10,7 +10,7 @@ from PIL import Image
 from tests.data.instances_pictures import photo, section
 
 from outsize.data.formats.coco_file import Annotation, CocoPicture, Rle
-from outsize.data.formats.coco_objects import Entry, fitting, open_outlined
+from outsize.data.formats.coco_objects import CocoEntry, fitting, open_outlined
 from outsize.data.objects.object import runs
 from outsize.data.objects.store import UNKNOWN, load_objects
 from outsize.errors import DataError
@@ -20,8 +20,8 @@ DATA = section("nut")
 SQUARE = (2.0, 3.0, 8.0, 3.0, 8.0, 7.0, 2.0, 7.0)  # columns 2 to 8, rows 3 to 7
 
 
-def entry(height: int, width: int, *annotations: Annotation) -> Entry:
-    return Entry(CocoPicture("a.jpg", height, width, annotations), Path("file.json"))
+def entry(height: int, width: int, *annotations: Annotation) -> CocoEntry:
+    return CocoEntry(CocoPicture("a.jpg", height, width, annotations), Path("file.json"))
 
 
 def sideways(path: Path) -> None:

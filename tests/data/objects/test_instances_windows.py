@@ -18,7 +18,7 @@ from outsize.data.pixels.resize import resize
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling.blocks import index_blocks
-from outsize.data.sampling.draw import Mix
+from outsize.data.sampling.draw import EpochMix
 from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
 from outsize.data.split import Splits
@@ -79,12 +79,12 @@ def test_empty_windows_are_kept_to_their_share(masked: tuple[list[LabelledScene]
     scenes, data = masked
     table = label_table([1, 2], 255)
     index = index_blocks(scenes, table, 2, block_px=8, num_threads=1)
-    windows = windows_of(scenes, data, 16, mix=Mix(empty_share=0.1), index=index)
+    windows = windows_of(scenes, data, 16, mix=EpochMix(empty_share=0.1), index=index)
     num_empty = sum(not windows.sample(0, number).target.objects for number in range(100))
     assert num_empty < 25
     free = windows_of(scenes, data, 16)
     assert sum(not free.sample(0, number).target.objects for number in range(100)) > 25
-    rare = windows_of(scenes, data, 16, mix=Mix(rare_share=1.0), index=index)
+    rare = windows_of(scenes, data, 16, mix=EpochMix(rare_share=1.0), index=index)
     assert all(
         any(each.class_id == 1 for each in rare.sample(0, number).target.objects) for number in range(20)
     )

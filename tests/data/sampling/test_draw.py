@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from outsize.data.sampling.blocks import index_blocks
-from outsize.data.sampling.draw import Mix, Places, Seen, rare_classes
+from outsize.data.sampling.draw import EpochMix, Places, SampleCounts, rare_classes
 from outsize.data.scenes import LabelledScene, label_table, open_scenes
 from outsize.tiles.window import Window
 
@@ -122,13 +122,13 @@ def test_rare_is_less_than_an_equal_share_of_what_occurs(num_px: list[int], rare
 
 
 def test_an_index_is_needed_for_a_mix_only() -> None:
-    assert not Mix().needs_index
-    assert Mix(rare_share=0.1).needs_index
-    assert Mix(empty_share=0.9).needs_index
+    assert not EpochMix().needs_index
+    assert EpochMix(rare_share=0.1).needs_index
+    assert EpochMix(empty_share=0.9).needs_index
 
 
 def test_what_was_seen() -> None:
-    seen = Seen(("a", "b", "c"))
+    seen = SampleCounts(("a", "b", "c"))
     assert seen.as_dict() == {"one_class_share": 0.0, "class_shares": {"a": 0.0, "b": 0.0, "c": 0.0}}
     seen.add(np.array([[6, 0, 2], [4, 0, 0]]))
     seen.add(np.array([[0, 0, 0], [1, 6, 1]]))

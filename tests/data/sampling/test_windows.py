@@ -14,7 +14,7 @@ import pytest
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling.blocks import index_blocks
-from outsize.data.sampling.draw import Mix
+from outsize.data.sampling.draw import EpochMix
 from outsize.data.sampling.windows import TrainingWindows, num_classes
 from outsize.data.scenes import LabelledScene, label_table, open_scenes
 from outsize.raster.reading import SceneReader
@@ -44,7 +44,9 @@ def _windows(
     statistics = BandStatistics((2.0, 0.0), (1.0, 1.0))
     options: dict[str, Any] = {"tile_px": 32, "seed": seed, "statistics": statistics}
     index = index_blocks(scenes, TABLE, 3, block_px=8, num_threads=1) if mix else None
-    return TrainingWindows(scenes, TABLE, augmentations=augmentations, mix=Mix(**mix), index=index, **options)
+    return TrainingWindows(
+        scenes, TABLE, augmentations=augmentations, mix=EpochMix(**mix), index=index, **options
+    )
 
 
 def _same(one: Sample, other: Sample) -> bool:
@@ -235,7 +237,7 @@ def test_a_mix_without_an_index_is_a_mistake(write_raster: WriteRaster) -> None:
             augmentations=(),
             statistics=statistics,
             seed=0,
-            mix=Mix(rare_share=0.5),
+            mix=EpochMix(rare_share=0.5),
         )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from outsize.measure import remembered
-from outsize.measure.learning import Seen, recall_or_learn, taught_by
+from outsize.measure.learning import SeenStep, recall_or_learn, taught_by
 from outsize.measure.learning.operations import SeenOperations
 from outsize.measure.tracing.record import record
 from outsize.plan import seen as seen_before
@@ -60,7 +60,7 @@ def test_a_clock_that_was_taught_tells_the_step_it_was_taught_by(
         NORMS: 0.25,
         NORM_GRADIENTS: 0.125,
     }
-    seen = Seen(kernels_s, host_s=3.0, step_s=5.0, usable_share=0.9)
+    seen = SeenStep(kernels_s, host_s=3.0, step_s=5.0, usable_share=0.9)
     learnt = taught_by(seen, ops, _CLOCK, batch=2, side_px=32)
     assert (learnt.usable_share, learnt.batch, learnt.side_px) == (0.9, 2, 32)
     taught = _CLOCK.taught(learnt)
@@ -84,7 +84,7 @@ def test_times_of_operations_are_stretched_to_that_of_the_device(
     total_s = sum(map(sum, modelled_s.values()))
     kernels_s = dict.fromkeys(CLASSES, 0.0)
     operations = SeenOperations(seconds=modelled_s)
-    seen = Seen(kernels_s, 99.0, 99.0, None, device_s * total_s, operations)  # the host has no say
+    seen = SeenStep(kernels_s, 99.0, 99.0, None, device_s * total_s, operations)  # the host has no say
     learnt = taught_by(seen, ops, _CLOCK, batch=2, side_px=32)
     assert [pace for found in learnt.paces.values() for pace in found] == pytest.approx([by] * len(ops))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import TraceError
-from outsize.measure.tracing.answers import Part, answer_on_shapes
+from outsize.measure.tracing.answers import AnswerLeaf, answer_on_shapes
 
 
 class Several(nn.Module):
@@ -29,10 +29,10 @@ class Several(nn.Module):
 
 def test_every_leaf_has_name_shape_and_last_operation() -> None:
     assert answer_on_shapes(Several(), (2, 2, 8, 12)) == (
-        Part("['shares']", (2, 3, 8, 12), "softmax", 1),
-        Part("['more'][0]", (2, 3, 8, 12), "sigmoid"),
-        Part("['more'][1]", (), ""),
-        Part("['size']", (), ""),
+        AnswerLeaf("['shares']", (2, 3, 8, 12), "softmax", 1),
+        AnswerLeaf("['more'][0]", (2, 3, 8, 12), "sigmoid"),
+        AnswerLeaf("['more'][1]", (), ""),
+        AnswerLeaf("['size']", (), ""),
     )
     (only,) = answer_on_shapes(nn.Identity(), (1, 2, 8, 8))
     assert (only.name, only.made_by) == ("", "")

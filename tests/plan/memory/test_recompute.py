@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from outsize.plan.memory.cost import StepCost
-from outsize.plan.memory.recompute import Recipe, find_recipes
+from outsize.plan.memory.recompute import StorageRecipe, find_recipes
 from outsize.plan.step import Saved, StepFacts, StepOp, Storage
 
 KIB = 1024
 
 
-def _cheap(facts: StepFacts) -> list[Recipe]:
+def _cheap(facts: StepFacts) -> list[StorageRecipe]:
     return [each for each in find_recipes(StepCost(facts), lambda op: 1e-3) if not each.dear]
 
 

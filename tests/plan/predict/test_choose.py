@@ -25,7 +25,7 @@ from outsize.plan.predict.choose import (
 )
 from outsize.plan.predict.cores import cores_to_try
 from outsize.plan.step import StepFacts
-from outsize.plan.ways.way import Task
+from outsize.plan.ways.way import StepRequest
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Obstacle, Reach
 from outsize.tiles.window import Window
@@ -265,8 +265,8 @@ def test_an_asked_tile_that_does_not_fit_names_its_own_need() -> None:
     assert isinstance(plan, Plan)
 
 
-def task(chain: Callable[..., StepFacts], **changes: object) -> Task:
-    asked = Task(batch=4, side_px=256, step_of=chain, op_s=lambda op: 1e-6, halo=HALO)
+def task(chain: Callable[..., StepFacts], **changes: object) -> StepRequest:
+    asked = StepRequest(batch=4, side_px=256, step_of=chain, op_s=lambda op: 1e-6, halo=HALO)
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outsize.plan.memory.cost import Changed, StepCost, merged
-from outsize.plan.memory.recompute import Recipe, find_recipes
+from outsize.plan.memory.recompute import StorageRecipe, find_recipes
 from outsize.plan.memory.swap import Movable, find_points
 from outsize.plan.search.choice import Choice, Item, PlainStep
 from outsize.plan.step import StepFacts
@@ -42,7 +42,7 @@ def test_taking_and_dropping_keeps_count(
     cost, choice, items = _parts(chain(1, 16, num_layers=6))
     if passing:  # some need more for a moment than the operation makes that asks for them
         items = [
-            replace(item, passing_bytes=item.storage << 14) if isinstance(item, Recipe) else item
+            replace(item, passing_bytes=item.storage << 14) if isinstance(item, StorageRecipe) else item
             for item in items
         ]
     for pick in picks:
@@ -105,7 +105,7 @@ def test_what_a_recipe_is_made_from_can_be_moved_and_is_needed_by_then(
 
 def test_a_chain_of_recipes_runs_when_its_end_is_asked_for(chain: Callable[..., StepFacts]) -> None:
     cost, choice, items = _parts(chain(1, 16, num_layers=12))
-    single = [each for each in items if isinstance(each, Recipe) and not each.through]
+    single = [each for each in items if isinstance(each, StorageRecipe) and not each.through]
     taken = sorted(single, key=lambda each: each.back)[:6]  # from the end of the step towards its beginning
     places = {saved.storage: place for place, saved in enumerate(cost.facts.saved)}
     for recipe in taken:
@@ -125,7 +125,9 @@ def test_a_chain_of_recipes_runs_when_its_end_is_asked_for(chain: Callable[..., 
 def test_what_is_made_on_the_way_to_others_is_not_moved(chain: Callable[..., StepFacts]) -> None:
     _, choice, items = _parts(chain(1, 16, num_layers=4))
     moved = next(each for each in items if isinstance(each, Movable))
-    recipe = next(each for each in items if isinstance(each, Recipe) and moved.storage not in each.leaves)
+    recipe = next(
+        each for each in items if isinstance(each, StorageRecipe) and moved.storage not in each.leaves
+    )
     recipe = replace(recipe, through=frozenset({moved.storage}))
     choice.take(recipe)
     assert not choice.admits(moved)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from outsize.plan.memory.cost import StepCost
-from outsize.plan.memory.recompute import Recipe, find_recipes
+from outsize.plan.memory.recompute import StorageRecipe, find_recipes
 from outsize.plan.search.choice import Choice, PlainStep
 from outsize.plan.search.search import _HABITS, PRICES, Search, _hindrance
 from outsize.plan.search.timeline import Link
@@ -63,7 +63,7 @@ def test_a_recipe_that_makes_too_much_too_early_is_found_out(chain: Callable[...
             choice.take(recipe)
     fullest, peak_bytes = int(choice.live_bytes.argmax()), choice.peak_bytes
     hindrance = _hindrance(choice, None)
-    assert isinstance(hindrance, Recipe)
+    assert isinstance(hindrance, StorageRecipe)
     choice.drop(hindrance)
     assert choice.live_bytes[fullest] < peak_bytes
     assert _hindrance(Choice(PlainStep(cost)), None) is None

@@ -9,7 +9,7 @@ from tests.plan.lines import carry_out, line, op_s, schedule
 
 from outsize.plan.machines import find_machine
 from outsize.plan.memory.cost import Changed, StepCost
-from outsize.plan.plan import Moved
+from outsize.plan.plan import PlannedSwap
 from outsize.plan.search.timeline import Link, Timeline
 from outsize.plan.step import StepFacts
 
@@ -45,7 +45,7 @@ def test_a_copy_that_hides_costs_nothing() -> None:
     swap, timeline = found
     # saved at 10 s, on the host at 20 s, when storage 1 is saved, and given back when the next one is: there is room;
     # fetched with the first unpacking of all
-    assert swap.moved == (Moved(KEYS[1], 10, release=KEYS[3], fetch=KEYS[4]),)
+    assert swap.moved == (PlannedSwap(KEYS[1], 10, release=KEYS[3], fetch=KEYS[4]),)
     assert swap.pinned_bytes == 10
     assert timeline.stall_s == 0
     assert _played(EVEN, {0}, _link(1, 1), 40).twice() == {0: (3, 5)}
@@ -79,7 +79,7 @@ def test_a_copy_out_goes_on_in_backward_as_far_as_memory_allows() -> None:
     found = schedule(StepCost(EVEN), {0}, op_s, _link(0.2, 10), 40)
     assert found is not None
     # given back when storage 2 is unpacked
-    assert found[0].moved == (Moved(KEYS[1], 10, release=KEYS[3], fetch=KEYS[3], late=True),)
+    assert found[0].moved == (PlannedSwap(KEYS[1], 10, release=KEYS[3], fetch=KEYS[3], late=True),)
     timeline = _played(EVEN, {0}, _link(0.2, 10), 39)  # asked for its memory at 30 s
     assert timeline.twice()[0][0] == 3
     assert timeline.stall_s == pytest.approx(30)

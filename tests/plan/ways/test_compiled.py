@@ -12,7 +12,7 @@ from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Compile, Plan, plan_from_dict
 from outsize.plan.step import StepFacts
 from outsize.plan.ways.compiled import Compiled, blocks_to_compile
-from outsize.plan.ways.way import Task
+from outsize.plan.ways.way import StepRequest
 from outsize.plan.ways.ways import compiled, plain
 from outsize.tiles.halo import Halo, Reach
 
@@ -49,7 +49,7 @@ def test_a_compiled_step_takes_as_long_as_the_slower_of_device_and_host(
     plain_s = 1.0 / len(chain(4, SIDE_PX).ops)
     tried = Compiled(Compile(("block0",)), 0.5, host_s)
     halo = Halo(Reach(6, 6), Reach(6, 6), 4)
-    task = Task(4, SIDE_PX, chain, lambda op: plain_s, halo, host_op_s=1.0, compiled=(tried,))
+    task = StepRequest(4, SIDE_PX, chain, lambda op: plain_s, halo, host_op_s=1.0, compiled=(tried,))
     (way,) = compiled(task)
     assert way.step_s == pytest.approx(takes_s)
     # a CPU is both: what was seen of it is the share of a whole step

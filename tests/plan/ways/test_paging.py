@@ -14,7 +14,7 @@ from outsize.plan.search.timeline import Link
 from outsize.plan.step import Saved, StepFacts
 from outsize.plan.ways.ladder import choose
 from outsize.plan.ways.paging import paged_room_bytes
-from outsize.plan.ways.way import Task
+from outsize.plan.ways.way import StepRequest
 from outsize.plan.ways.ways import plain
 from outsize.tiles.halo import Halo, Reach
 
@@ -22,11 +22,11 @@ Chain = Callable[..., StepFacts]
 
 
 @pytest.fixture
-def task(chain: Chain) -> Task:
+def task(chain: Chain) -> StepRequest:
     """A step of 6 GiB on a GPU, whose tensors of 0.2 GiB take no gap of another."""
     facts = chain(4, 1024, num_layers=10, bytes_per_px=48)
     halo = Halo(Reach(6, 6), Reach(6, 6), 4)
-    return Task(
+    return StepRequest(
         4,
         1024,
         lambda *_: facts,
@@ -38,13 +38,13 @@ def task(chain: Chain) -> Task:
     )
 
 
-def _planned(task: Task, limit_bytes: float, usable: float = 0.9) -> Plan:
+def _planned(task: StepRequest, limit_bytes: float, usable: float = 0.9) -> Plan:
     found = choose(task, limit_bytes=int(limit_bytes), budget_bytes=usable * limit_bytes, approximate=False)
     assert isinstance(found, Plan)
     return found
 
 
-def test_pages_are_taken_where_they_make_a_step_faster_and_said_so(task: Task) -> None:
+def test_pages_are_taken_where_they_make_a_step_faster_and_said_so(task: StepRequest) -> None:
     limit_bytes = 0.5 * plain(task).peak_bytes
     called, paged = (_planned(replace(task, pages=pages), limit_bytes) for pages in (False, True))
     assert not called.paged
@@ -64,7 +64,7 @@ def test_pages_are_taken_where_they_make_a_step_faster_and_said_so(task: Task) -
     assert plan_from_dict(paged.as_dict()) == paged
 
 
-def test_what_fits_with_gaps_needs_no_pages(task: Task) -> None:
+def test_what_fits_with_gaps_needs_no_pages(task: StepRequest) -> None:
     plain_bytes = plain(task).peak_bytes
     whole = _planned(replace(task, pages=True), 1.2 * plain_bytes)
     assert (whole.paged, whole.recompute, whole.swap) == (False, None, None)
@@ -77,7 +77,7 @@ def test_what_fits_with_gaps_needs_no_pages(task: Task) -> None:
     assert not any(plan.graph for plan in without)
 
 
-def test_a_step_in_which_nothing_is_given_up_may_need_pages(task: Task) -> None:
+def test_a_step_in_which_nothing_is_given_up_may_need_pages(task: StepRequest) -> None:
     plan = _planned(replace(task, pages=True), 1.06 * plain(task).peak_bytes)
     assert plan.paged
     assert (plan.recompute, plan.swap) == (None, None)
@@ -85,7 +85,7 @@ def test_a_step_in_which_nothing_is_given_up_may_need_pages(task: Task) -> None:
     assert "nothing given up, recorded, memory by pages" in plan.why[-1]
 
 
-def test_no_pages_on_a_cpu_nor_of_a_little_memory(task: Task) -> None:
+def test_no_pages_on_a_cpu_nor_of_a_little_memory(task: StepRequest) -> None:
     limit_bytes = 0.5 * plain(task).peak_bytes
     on_cpu = replace(task, pages=True, overlaps=False, link=None)
     assert not _planned(on_cpu, limit_bytes).paged

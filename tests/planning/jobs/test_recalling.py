@@ -19,7 +19,7 @@ from outsize.planning.jobs import planning, preparing, recalling
 from outsize.planning.jobs.groundwork import Groundwork, lay
 from outsize.planning.jobs.planning import Situation, situation_named
 from outsize.planning.jobs.preparing import plan_job
-from outsize.planning.jobs.recalling import Kept
+from outsize.planning.jobs.recalling import KeptPlans
 from outsize.progress import Reporter
 from outsize.tiles.halo import Halo, Obstacle, Reach, halo_from_dict
 
@@ -112,14 +112,14 @@ def ground(job: Job) -> Groundwork:
 
 
 @pytest.fixture
-def kept(job: Job, ground: Groundwork) -> Kept:
+def kept(job: Job, ground: Groundwork) -> KeptPlans:
     planned = plan_job(job, _here(), QUIET, ground)
-    return Kept(
+    return KeptPlans(
         planned.where, planned.facts, planned.train_plan, planned.predict_plan, planned.resident_bytes
     )
 
 
-def test_a_plan_that_no_longer_fits_is_made_anew(job: Job, ground: Groundwork, kept: Kept) -> None:
+def test_a_plan_that_no_longer_fits_is_made_anew(job: Job, ground: Groundwork, kept: KeptPlans) -> None:
     where = _here()
     assert recalling.recall(job, ground, where) == replace(
         kept, where=where, facts=replace(kept.facts, machine=where.machine)
@@ -132,7 +132,7 @@ def test_a_plan_that_no_longer_fits_is_made_anew(job: Job, ground: Groundwork, k
     assert recalling.recall(job, ground, where) is None
 
 
-def test_what_was_put_off_is_not_kept(job: Job, ground: Groundwork, kept: Kept, folder: Path) -> None:
+def test_what_was_put_off_is_not_kept(job: Job, ground: Groundwork, kept: KeptPlans, folder: Path) -> None:
     (path,) = folder.glob("plan-*.json")
     path.unlink()
     later = Rejected("the step recorded as one CUDA graph", "not tried: ...: the next start tries it")
@@ -145,7 +145,7 @@ def test_what_was_put_off_is_not_kept(job: Job, ground: Groundwork, kept: Kept, 
 
 
 def test_a_file_that_makes_no_sense_is_not_taken_up(
-    job: Job, ground: Groundwork, kept: Kept, folder: Path
+    job: Job, ground: Groundwork, kept: KeptPlans, folder: Path
 ) -> None:
     (path,) = folder.glob("plan-*.json")
     good = json.loads(path.read_text())
@@ -175,7 +175,7 @@ def test_a_file_that_makes_no_sense_is_not_taken_up(
 
 
 def test_a_plan_for_a_gpu_goes_with_what_a_real_step_taught(
-    job: Job, ground: Groundwork, kept: Kept, monkeypatch: pytest.MonkeyPatch
+    job: Job, ground: Groundwork, kept: KeptPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "fingerprint", lambda _: "a GPU")
     monkeypatch.setattr("outsize.measure.shared.is_shared", lambda _: False)

@@ -92,15 +92,15 @@ def test_without_room_a_smaller_step_is_run(
 
 
 @pytest.fixture
-def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[profiling.Subject]:
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[profiling.ProfiledStep]:
     """A GPU that is not here: what would be run on it is listed, and taken to have room."""
-    subjects: list[profiling.Subject] = []
+    subjects: list[profiling.ProfiledStep] = []
     monkeypatch.setattr("outsize.measure.memory.free_gpu_bytes", lambda _: 100 * 2**30)
     monkeypatch.setattr(lessons, "fingerprint", lambda _: "a GPU")
     monkeypatch.setattr("outsize.measure.remembered.is_shared", lambda _: False)
     monkeypatch.setattr(fused, "fusing", lambda _: False)
 
-    def seen(subject: profiling.Subject, *_: object) -> str:
+    def seen(subject: profiling.ProfiledStep, *_: object) -> str:
         subjects.append(subject)
         return "a step"
 
@@ -124,7 +124,7 @@ def _there(job: Job, **limits: int) -> tuple[Job, Situation]:
 
 
 def test_what_is_run_stays_within_the_limit_of_the_job(
-    job: Job, model: torch.nn.Module, on_gpu: list[profiling.Subject]
+    job: Job, model: torch.nn.Module, on_gpu: list[profiling.ProfiledStep]
 ) -> None:
     asked, where = _there(job)
     step_of = planning._step_of(asked, model, 3, where)
@@ -154,7 +154,7 @@ def test_what_is_run_stays_within_the_limit_of_the_job(
 
 
 def test_nothing_is_run_where_nothing_has_room(
-    job: Job, model: torch.nn.Module, on_gpu: list[profiling.Subject]
+    job: Job, model: torch.nn.Module, on_gpu: list[profiling.ProfiledStep]
 ) -> None:
     tight, where = _there(job, gpu_memory=2**18)
     found = taught(tight, model, 3, where, _QUIET)
@@ -167,7 +167,7 @@ def test_a_profile_that_takes_too_long_is_ended_and_told(
     job: Job,
     model: torch.nn.Module,
     monkeypatch: pytest.MonkeyPatch,
-    on_gpu: list[profiling.Subject],
+    on_gpu: list[profiling.ProfiledStep],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked, where = _there(job)

@@ -18,7 +18,7 @@ from outsize.plan.effort import Budget, Effort
 from outsize.plan.plan import Plan, Recompute, Rejected
 from outsize.planning.jobs.planning import situation_named
 from outsize.planning.trying import graph_trial, recording
-from outsize.planning.trying.graph_trial import Recorded, Trial, cannot_be, tried, try_aside
+from outsize.planning.trying.graph_trial import GraphTrial, Recorded, cannot_be, tried, try_aside
 from outsize.planning.trying.recording import paged_as_tried, recorded_where_faster
 from outsize.progress import Reporter
 from outsize.strategies.cudagraph.pages.pages import NO_MEMORY
@@ -131,7 +131,7 @@ def test_what_was_found_is_forgotten_with_the_code_of_any_strategy(
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     num_trials = 0
 
-    def try_it(_: Trial, **__: object) -> Recorded:
+    def try_it(_: GraphTrial, **__: object) -> Recorded:
         nonlocal num_trials
         num_trials += 1
         return FASTER
@@ -171,7 +171,7 @@ def test_a_step_that_has_room_only_by_pages_is_tried_and_its_time_told(
 def test_a_trial_by_pages_that_finds_no_memory_is_remembered_unless_another_process_has_it(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = Trial(job, nn.Conv2d(3, 2, 1), 3, replace(TRAIN, paged=True), False, torch.device("cpu"))
+    trial = GraphTrial(job, nn.Conv2d(3, 2, 1), 3, replace(TRAIN, paged=True), False, torch.device("cpu"))
     for text, passes in (("it keeps tensors", False), (f"cuMemCreate: {NO_MEMORY}", True)):
 
         def fail(*_: object, text: str = text, **__: object) -> None:
@@ -183,7 +183,7 @@ def test_a_trial_by_pages_that_finds_no_memory_is_remembered_unless_another_proc
 
 
 def test_a_trial_that_fails_in_its_process_says_why(job: Job) -> None:
-    trial = Trial(job, nn.Conv2d(3, 2, 1), 3, TRAIN, False, torch.device("cuda", 0))
+    trial = GraphTrial(job, nn.Conv2d(3, 2, 1), 3, TRAIN, False, torch.device("cuda", 0))
     if torch.cuda.is_available():
         pytest.skip("this machine can")
     assert try_aside(trial).why_not
@@ -200,7 +200,7 @@ def test_both_ways_are_run_from_the_same_weights_and_compared(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 7)
     small = job.train.model_copy(update={"tile_px": 32, "batch": 2})
     model = build_model("unet", num_classes=2, in_channels=3, width=4, levels=2)
-    trial = Trial(job.model_copy(update={"train": small}), model, 3, TRAIN, False, torch.device("cpu"))
+    trial = GraphTrial(job.model_copy(update={"train": small}), model, 3, TRAIN, False, torch.device("cpu"))
     found = tried(trial)  # a CPU records nothing, so both are the same
     assert (found.why_not, found.held_bytes) == ("", 7)
     for again, why_not in ((0.9, "it does not train alike"), (0.85, "")):  # plain ones differ as much
@@ -219,7 +219,7 @@ def test_a_recording_that_is_not_worth_its_trial_is_not_tried(
     monkeypatch.setattr("outsize.measure.remembered.cache_folder", lambda: tmp_path)
     waited: list[float] = []
 
-    def try_it(_: Trial, *, patience_s: float, tick: object) -> Recorded:
+    def try_it(_: GraphTrial, *, patience_s: float, tick: object) -> Recorded:
         waited.append(patience_s)
         return FASTER
 

@@ -12,13 +12,13 @@ from outsize.report.gather import gather
 from outsize.report.page import make_page
 from outsize.report.sections.moves import show_moves
 from outsize.strategies.swap.pinned import PinnedPool
-from outsize.strategies.swap.traffic import Tally
+from outsize.strategies.swap.traffic import SwapTally
 
 MIB = 2**20
 
 
 def _counted(**changes: Any) -> dict[str, Any]:
-    plain = Tally().counters(PinnedPool(torch.device("cpu"), 4 * MIB)).as_dict()
+    plain = SwapTally().counters(PinnedPool(torch.device("cpu"), 4 * MIB)).as_dict()
     sums = {"num_forwards": 10, "num_out": 30, "num_in": 30, "out_bytes": 20 * MIB, "in_bytes": 20 * MIB}
     times = {
         "num_timed": 1,

@@ -23,7 +23,7 @@ from outsize.strategies.cudagraph.pages import pages
 from outsize.strategies.cudagraph.pages.addresses import NoAddressesError, addresses
 from outsize.strategies.cudagraph.pages.apart import num_elements, uses_of
 from outsize.strategies.cudagraph.pages.pages import PAGE_BYTES, Pages
-from outsize.strategies.cudagraph.pages.sharing import Use
+from outsize.strategies.cudagraph.pages.sharing import AddressUse
 
 MIB = 2**20
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -155,7 +155,11 @@ def test_notes_tell_when_addresses_are_in_use() -> None:
     names = ("action", "addr", "size", "stream")
     trace = [dict(zip(names, each, strict=True)) for each in noted]
     # for good: what stays, and what was taken for another stream, which may still read it
-    assert list(uses_of(trace, 100, 64, 1)) == [Use(0, 4, 0, 3), Use(4, 8, 4, None), Use(20, 2, 8, None)]
+    assert list(uses_of(trace, 100, 64, 1)) == [
+        AddressUse(0, 4, 0, 3),
+        AddressUse(4, 8, 4, None),
+        AddressUse(20, 2, 8, None),
+    ]
 
 
 def test_the_largest_argument_of_an_operation() -> None:
@@ -301,14 +305,18 @@ def test_what_fails_half_way_is_given_back(driver: Driver, monkeypatch: pytest.M
 def test_pages_count_against_the_limit_until_they_are_given_back(card: Card) -> None:
     memory = PagedMemory(torch.device("cuda"))
     memory._before_bytes, card.reserved_bytes = 10 * MIB, 30 * MIB  # 20 MiB of addresses stay
-    memory._uses = [Use(0, 4 * MIB, 0, 1), Use(4 * MIB, 2 * MIB, 1, 2), Use(8 * MIB, 6 * MIB, 2, None)]
+    memory._uses = [
+        AddressUse(0, 4 * MIB, 0, 1),
+        AddressUse(4 * MIB, 2 * MIB, 1, 2),
+        AddressUse(8 * MIB, 6 * MIB, 2, None),
+    ]
     memory._pages.address = 1 << 40
     stays = torch.empty(0)
     with pytest.raises(
         RuntimeError, match=r"1 tensors \(6.0 MiB\) that are made in a step are kept beyond it"
     ):
         memory.settle([stays])
-    memory._uses[-1] = Use(8 * MIB, 6 * MIB, 2, 3)
+    memory._uses[-1] = AddressUse(8 * MIB, 6 * MIB, 2, 3)
     memory.settle([])
     assert memory.num_bytes == 6 * MIB
     assert memory.held_bytes == 16 * MIB
@@ -320,7 +328,7 @@ def test_pages_count_against_the_limit_until_they_are_given_back(card: Card) -> 
 @pytest.mark.usefixtures("driver")
 def test_more_than_the_limit_is_a_shortage_and_a_limit_of_somebody_else_stays(card: Card) -> None:
     memory = PagedMemory(torch.device("cuda"))
-    memory._before_bytes, memory._uses = 20 * MIB, [Use(0, 14 * MIB, 0, 1)]
+    memory._before_bytes, memory._uses = 20 * MIB, [AddressUse(0, 14 * MIB, 0, 1)]
     with pytest.raises(
         torch.OutOfMemoryError, match=r"needs 14.0 MiB: 20.0 MiB are held besides, 32.0 MiB are"
     ):

@@ -21,8 +21,8 @@ from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.memory.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
-from outsize.plan.plan import Moved, Plan, Swap
-from outsize.plan.search.mix import Mix, mix
+from outsize.plan.plan import Plan, PlannedSwap, Swap
+from outsize.plan.search.mix import Mixture, mix
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.blocks.checkpointed import checkpointed
@@ -54,7 +54,7 @@ def _loss(model: nn.Module, images: Tensor, blocks: tuple[str, ...] = ()) -> Ten
         return F.cross_entropy(model(images), labels, reduction="sum")
 
 
-def _mixed(model: nn.Module, share: float, *, recompute: bool, blocks: tuple[str, ...] = ()) -> Mix:
+def _mixed(model: nn.Module, share: float, *, recompute: bool, blocks: tuple[str, ...] = ()) -> Mixture:
     facts = trace_step(model, torch.empty(SHAPE), loss=partial(_loss, blocks=blocks), device="cpu")
     cost = StepCost(facts)
     lasting_bytes = sum(each.size_bytes for each in facts.storages if each.born < 0)
@@ -63,7 +63,7 @@ def _mixed(model: nn.Module, share: float, *, recompute: bool, blocks: tuple[str
     return mix(cost, recipes, op_s, SLOW if recompute else FAST, budget_bytes, least_bytes=1024)
 
 
-def _plan(found: Mix, blocks: tuple[str, ...] = ()) -> Plan:
+def _plan(found: Mixture, blocks: tuple[str, ...] = ()) -> Plan:
     return replace(PLAIN, recompute=found.as_recompute(blocks), swap=found.swap)
 
 
@@ -299,7 +299,7 @@ def test_a_model_that_saves_otherwise_from_step_to_step() -> None:
     torch.manual_seed(0)
     model = _Varying().train()
     size_bytes = 2 * 8 * 32 * 32 * 4
-    moved = tuple(Moved((path, 0, 0), size_bytes, None, None) for path in ("middle", "last"))
+    moved = tuple(PlannedSwap((path, 0, 0), size_bytes, None, None) for path in ("middle", "last"))
     plan = replace(PLAIN, swap=Swap(moved, 4 * size_bytes))  # room for one of the larger ones
     told: list[str] = []
     meter = Meter()
@@ -325,7 +325,7 @@ def test_a_model_that_saves_otherwise_from_step_to_step() -> None:
 def test_fewer_tensors_than_in_the_first_step_are_told() -> None:
     model = _Varying().train()
     model.num_calls = 0
-    moved = (Moved(("middle", 0, 0), 2 * 8 * 32 * 32 * 4, None, None),)
+    moved = (PlannedSwap(("middle", 0, 0), 2 * 8 * 32 * 32 * 4, None, None),)
     told: list[str] = []
     step = compose(model, terms, replace(PLAIN, swap=Swap(moved, 1 << 20)), bf16=False, tell=told.append)
     for number in (0, 3, 3):

@@ -68,8 +68,8 @@ def test_a_tensor_saved_twice_is_recomputed_once_and_dropped(monkeypatch: pytest
     keys = recomputable(model, lambda: model(_IMAGES).sum())
     assert {path for path, _, _ in keys} == {"2", "3"}  # the result of the ReLU, the input of the convolution
     calls = []
-    make = recipes.Recipe.make
-    monkeypatch.setattr(recipes.Recipe, "make", lambda *args: (calls.append(1), make(*args))[1])
+    make = recipes.CallRecipe.make
+    monkeypatch.setattr(recipes.CallRecipe, "make", lambda *args: (calls.append(1), make(*args))[1])
     with SavedTensors(model, keys) as saved:
         with saved.forward():
             loss = model(_IMAGES).sum()

@@ -14,14 +14,14 @@ from outsize.plan.memory.recompute import CHEAP, DEAR
 from outsize.plan.step import Key
 from outsize.strategies.saved import watch
 from outsize.strategies.saved.hooks import SavedTensors, recomputable
-from outsize.strategies.saved.watch import Watch
+from outsize.strategies.saved.watch import ForwardWatch
 
 _IMAGES = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
 
 
 def test_a_storage_has_a_value_from_one_change_to_the_next() -> None:
     weight = torch.ones(4, requires_grad=True)
-    with Watch() as watch:
+    with ForwardWatch() as watch:
         out = weight * 2
         product = watch.value_of(out)
         assert watch.value_of(out.view(2, 2)) is product

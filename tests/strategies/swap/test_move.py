@@ -18,17 +18,17 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.errors import ModelError
 from outsize.plan.step import Key
-from outsize.strategies.swap.move import Moved, Mover, Trip
+from outsize.strategies.swap.move import MovedStorage, Mover, Trip
 from outsize.strategies.swap.pinned import PinnedPool
-from outsize.strategies.swap.schedule import Eager, Schedule
+from outsize.strategies.swap.schedule import Eager, SwapSchedule
 from outsize.strategies.swap.streams import Copy, Mark, ThreadStreams, Way, _ThreadMark
 
 _CPU = torch.device("cpu")
-_ON_DEMAND = Schedule({}, {})
+_ON_DEMAND = SwapSchedule({}, {})
 MIB = 2**20
 
 
-def _mover(times: Schedule | Eager = _ON_DEMAND, *, size_bytes: int = MIB, **delays: Any) -> Mover:
+def _mover(times: SwapSchedule | Eager = _ON_DEMAND, *, size_bytes: int = MIB, **delays: Any) -> Mover:
     return Mover(_CPU, times, PinnedPool(_CPU, size_bytes), streams=ThreadStreams(**delays))
 
 
@@ -148,13 +148,13 @@ class _Log(ThreadStreams):
         return super().wait(mark, timed=timed)
 
 
-def _walk(times: Schedule | Eager) -> list[str]:
+def _walk(times: SwapSchedule | Eager) -> list[str]:
     """Take four tensors of 4, 8, 12 and 16 bytes, and use them in reverse; two that stay lie around them."""
     log = _Log()
     lines = log.lines
     with Mover(_CPU, times, PinnedPool(_CPU, MIB), streams=log) as mover:
         trip = mover.begin_forward()
-        slots: list[Moved | None] = []
+        slots: list[MovedStorage | None] = []
         for number in range(6):
             lines.append(f"pack {number}")
             taken = 1 <= number <= 4
@@ -181,7 +181,7 @@ def _between(lines: list[str], name: str) -> list[str]:
 
 
 def test_memory_is_given_back_and_taken_when_the_plan_says() -> None:
-    schedule = Schedule.of(
+    schedule = SwapSchedule.of(
         [
             (numbered(4), numbered(5), numbered(5)),  # released at pack 5, fetched at unpack 5
             (numbered(3), numbered(4), numbered(5)),
@@ -205,7 +205,7 @@ def test_memory_is_given_back_and_taken_when_the_plan_says() -> None:
 
 def test_memory_may_be_given_back_in_backward() -> None:
     moves = [(numbered(2), numbered(4), numbered(3)), (numbered(1), numbered(5), numbered(2))]
-    lines = _walk(Schedule.of(moves, late={numbered(1), numbered(2)}))
+    lines = _walk(SwapSchedule.of(moves, late={numbered(1), numbered(2)}))
     assert _between(lines, "pack 2") == ["out 8"]
     assert _between(lines, "pack 5") == _between(lines, "pack 4")[1:] == []  # what is packed is no sign
     assert _between(lines, "unpack 5") == ["wait"]
@@ -243,7 +243,7 @@ def test_a_buffer_is_not_written_while_it_is_read() -> None:
             marks = (*after, _ThreadMark(gate)) if way == "in" else after
             return super().copy(way, target, source, marks, timed=timed)
 
-    schedule = Schedule.of([(numbered(0), None, numbered(9))])
+    schedule = SwapSchedule.of([(numbered(0), None, numbered(9))])
     with Mover(_CPU, schedule, PinnedPool(_CPU, 512), streams=Held()) as mover:
         trip = mover.begin_forward()
         first = trip.take(numbered(0), torch.full((100,), 1.0))
@@ -273,7 +273,7 @@ def test_each_copy_begins_behind_what_compute_was_asked_last() -> None:
             return super().copy(way, target, source, after, timed=timed)
 
     ways: list[Way] = []
-    schedule = Schedule.of([(numbered(0), None, numbered(9)), (numbered(1), None, numbered(9))])
+    schedule = SwapSchedule.of([(numbered(0), None, numbered(9)), (numbered(1), None, numbered(9))])
     with Mover(_CPU, schedule, PinnedPool(_CPU, 2048), streams=Latest()) as mover:
         trip = mover.begin_forward()
         moved = [trip.take(numbered(number), _base()) for number in range(3)]
@@ -321,7 +321,7 @@ def test_a_change_in_place_after_release_does_no_harm(mover: Mover) -> None:
 
 
 def test_what_is_dropped_gives_its_memory_back_once_its_copy_is_over() -> None:
-    schedule = Schedule.of([(numbered(1), None, numbered(9)), (numbered(2), None, None)])
+    schedule = SwapSchedule.of([(numbered(1), None, numbered(9)), (numbered(2), None, None)])
     with _mover(schedule, most_delay_s=0.02) as mover:
         for _ in range(5):
             trip = mover.begin_forward()
@@ -435,7 +435,7 @@ class Hooks:
     def __init__(self, trip: Trip, model: nn.Module, wanted: Callable[[int], bool]) -> None:
         self._trip, self._wanted = trip, wanted
         self._weights = {id(each.untyped_storage()) for each in (*model.parameters(), *model.buffers())}
-        self._found: dict[int, tuple[weakref.ref[Any], int, weakref.ref[Moved]]] = {}
+        self._found: dict[int, tuple[weakref.ref[Any], int, weakref.ref[MovedStorage]]] = {}
         self.num_packs = 0
 
     def pack(self, tensor: Tensor) -> Any:
@@ -448,7 +448,7 @@ class Hooks:
         geometry = tensor.shape, tensor.stride(), tensor.storage_offset()
         return (tensor.detach() if moved is None else moved), key, geometry, tensor.dtype
 
-    def _once(self, key: Key, tensor: Tensor) -> Moved:
+    def _once(self, key: Key, tensor: Tensor) -> MovedStorage:
         storage = tensor.untyped_storage()
         reference, version, found = self._found.get(id(storage), (None, 0, None))
         moved = found() if found is not None else None
@@ -462,7 +462,7 @@ class Hooks:
         if key is None:
             return held
         self._trip.unpacking(key)
-        tensor = held.back().as_strided(*geometry) if isinstance(held, Moved) else held
+        tensor = held.back().as_strided(*geometry) if isinstance(held, MovedStorage) else held
         self._trip.unpacked(key)
         return tensor
 
@@ -542,7 +542,7 @@ def test_gradients_are_the_same_at_any_schedule_and_under_any_delay(seed: int) -
     ]
     chance.shuffle(moves)
     late = {numbered(number) for number in wanted if seed % 2 and chance.random() < 0.5}
-    with _mover(Schedule.of(moves, late), most_delay_s=0.002, seed=seed) as mover:
+    with _mover(SwapSchedule.of(moves, late), most_delay_s=0.002, seed=seed) as mover:
         found = _moved_gradients(mover, wanted.__contains__, together=seed % 3 == 0)
         mover.begin_forward()
         assert mover.pool.in_use_bytes == 0
@@ -564,7 +564,7 @@ def test_a_graph_that_is_kept_can_be_used_twice(mover: Mover) -> None:
 
 def test_a_thousand_steps_take_no_more_than_one() -> None:
     weight = torch.randn(64, requires_grad=True)
-    schedule = Schedule.of([(numbered(0), numbered(2), numbered(2)), (numbered(1), None, None)])
+    schedule = SwapSchedule.of([(numbered(0), numbered(2), numbered(2)), (numbered(1), None, None)])
     with _mover(schedule, size_bytes=2 * 512) as mover:
         mover.timed = True
         gc.collect()

@@ -11,7 +11,7 @@ import torch
 
 from outsize.strategies.swap.pinned import PinnedPool
 from outsize.strategies.swap.streams import Copy, _ThreadMark
-from outsize.strategies.swap.traffic import Counters, Meter, Tally
+from outsize.strategies.swap.traffic import Counters, Meter, SwapTally
 
 
 def _at(time_s: float) -> _ThreadMark:
@@ -26,7 +26,7 @@ def pool() -> PinnedPool:
 
 
 def test_rates_are_bytes_over_the_time_that_copies_ran(pool: PinnedPool) -> None:
-    tally = Tally()
+    tally = SwapTally()
     tally.count("out", 100, Copy(_at(1.0), _at(1.5)))
     tally.count("out", 300, Copy(_at(7.0), _at(8.5)))
     tally.count("in", 50, Copy(_at(9.0), _at(9.1)))
@@ -46,7 +46,7 @@ def test_rates_are_bytes_over_the_time_that_copies_ran(pool: PinnedPool) -> None
 
 
 def test_only_waits_that_last_are_stalls(pool: PinnedPool) -> None:
-    tally = Tally()
+    tally = SwapTally()
     tally.waits.extend([(_at(1.0), _at(1.00001)), (_at(2.0), _at(2.25)), (_at(3.0), _at(3.5))])
     tally.sum_up()
     found = tally.counters(pool)
@@ -55,7 +55,7 @@ def test_only_waits_that_last_are_stalls(pool: PinnedPool) -> None:
 
 
 def test_what_was_not_timed_is_not_said(pool: PinnedPool) -> None:
-    tally = Tally()
+    tally = SwapTally()
     tally.count("out", 100, Copy(None, _at(1.0)))
     found = tally.counters(pool)
     assert (found.num_stalls, found.stall_s, found.out_bytes_per_s, found.in_bytes_per_s) == (None,) * 4
@@ -65,7 +65,7 @@ def test_what_was_not_timed_is_not_said(pool: PinnedPool) -> None:
 
 
 def test_what_still_runs_is_waited_for_only_when_asked(pool: PinnedPool) -> None:
-    tally = Tally()
+    tally = SwapTally()
     running: Future[float] = Future()
     tally.count("out", 100, Copy(_at(1.0), _at(2.0)))
     tally.count("out", 100, Copy(_at(2.0), _ThreadMark(running)))
@@ -79,7 +79,7 @@ def test_what_still_runs_is_waited_for_only_when_asked(pool: PinnedPool) -> None
 def test_pinned_bytes_are_those_of_the_pool(pool: PinnedPool) -> None:
     first, _ = pool.take(1000), pool.take(10)
     pool.give(first, None)
-    found = Tally().counters(pool)
+    found = SwapTally().counters(pool)
     assert (found.pinned_bytes, found.most_pinned_bytes, found.planned_pinned_bytes) == (512, 1536, 4096)
 
 
@@ -89,7 +89,7 @@ def test_a_meter_reads_the_latest_and_keeps_none(pool: PinnedPool) -> None:
             self.num_out = num_out
 
         def counters(self) -> Counters:
-            return replace(Tally().counters(pool), num_out=self.num_out)
+            return replace(SwapTally().counters(pool), num_out=self.num_out)
 
     meter, first, second = Meter(), Counting(1), Counting(2)
     assert meter.read() is None
@@ -103,7 +103,7 @@ def test_a_meter_reads_the_latest_and_keeps_none(pool: PinnedPool) -> None:
 
 
 def test_a_replay_counts_all_that_its_recording_did(pool: PinnedPool) -> None:
-    tally = Tally()
+    tally = SwapTally()
     before = tally.so_far()
     tally.num_forwards, tally.num_on_demand, tally.num_full, tally.full_bytes = 1, 2, 1, 512
     for _ in range(2):

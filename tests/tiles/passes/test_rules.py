@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from outsize.graph import Op, Setting
 from outsize.tiles.passes.around import pad_amounts, resize_ratio, slice_of
 from outsize.tiles.passes.inside import join
-from outsize.tiles.passes.parts import Map, Operand, Role
+from outsize.tiles.passes.parts import Map, PassOperand, Role
 from outsize.tiles.passes.rules import part_of
 
 PLACE = Map((2, 3), (40, 60))
@@ -19,12 +19,12 @@ def op(
     return Op(index, kind, "", 0, (0,), shape, settings or {})
 
 
-def on_map(shape: tuple[int, ...] = (1, 8, 40, 60)) -> Operand:
-    return Operand(op("relu", shape, index=0), PLACE)
+def on_map(shape: tuple[int, ...] = (1, 8, 40, 60)) -> PassOperand:
+    return PassOperand(op("relu", shape, index=0), PLACE)
 
 
-def whole(shape: tuple[int, ...]) -> Operand:
-    return Operand(op("parameter", shape, index=0), None)
+def whole(shape: tuple[int, ...]) -> PassOperand:
+    return PassOperand(op("parameter", shape, index=0), None)
 
 
 WINDOW: dict[str, Setting] = {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1)}
@@ -49,7 +49,7 @@ def test_what_has_no_rule_waits_for_the_whole() -> None:
 def test_operands_lie_alike_or_are_one_value() -> None:
     assert join(op("add", (1, 8, 40, 60)), [on_map(), whole((8, 1, 1))]).role is Role.LOCAL
     assert join(op("add", (1, 8, 40, 60)), [on_map(), whole((40, 60))]).role is Role.LOCAL
-    turned = Operand(op("permute", (1, 8, 60, 40), index=0), Map((3, 2), (40, 60)))
+    turned = PassOperand(op("permute", (1, 8, 60, 40), index=0), Map((3, 2), (40, 60)))
     assert join(op("add", (1, 8, 40, 60)), [on_map(), turned]).role is Role.WHOLE
 
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from outsize.data.sampling.draw import Seen
+    from outsize.data.sampling.draw import SampleCounts
     from outsize.data.sampling.windows import TrainingWindows
     from outsize.losses import Weights, WeightsByStride
     from outsize.planning.jobs.preparing import Prepared
     from outsize.train.feed import BatchMaker, Feed
-    from outsize.train.loop import Recipe
+    from outsize.train.loop import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Lessons:
 def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
     """Open what is drawn from, and say what the classes weigh; labels are read for it only where needed."""
     from outsize.data.sampling.blocks import index_blocks
-    from outsize.data.sampling.draw import Mix
+    from outsize.data.sampling.draw import EpochMix
     from outsize.data.sampling.windows import TrainingWindows
 
     section = job.train
-    mix = Mix(section.rare_share, section.empty_share)
+    mix = EpochMix(section.rare_share, section.empty_share)
     index, weights, classes = None, None, {}
     if mix.needs_index or section.class_weights != "none":
         names = [each.name for each in prepared.card.classes]
@@ -70,7 +70,7 @@ def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
     return Lessons(windows, weights, classes)
 
 
-def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: Recipe) -> BatchMaker:
+def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: TrainSettings) -> BatchMaker:
     """Make samples with the maps that model and loss want, and the totals that the phases divide by."""
     from outsize.data.pixels.edges import map_maker
     from outsize.tasks import TASKS
@@ -93,7 +93,12 @@ def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: Recipe) 
 
 
 def open_feed(
-    job: Job, prepared: Prepared, make: BatchMaker, seen: Seen, recipe: Recipe, reporter: Reporter
+    job: Job,
+    prepared: Prepared,
+    make: BatchMaker,
+    seen: SampleCounts,
+    recipe: TrainSettings,
+    reporter: Reporter,
 ) -> Feed:
     """Have batches made by processes for a GPU, whose kernels are launched from Python, and by threads else."""
     from outsize.data.feeding.processes import can_share

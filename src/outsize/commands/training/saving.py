@@ -16,7 +16,7 @@ from outsize.stopping import Stopped
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from outsize.data.sampling.draw import Seen
+    from outsize.data.sampling.draw import SampleCounts
     from outsize.planning.jobs.preparing import Prepared
     from outsize.train.loop import Position
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Saving:
     """Saves states and weights of a training in its run."""
 
-    def __init__(self, run: RunFolder, prepared: Prepared, seen: Seen, score: str) -> None:
+    def __init__(self, run: RunFolder, prepared: Prepared, seen: SampleCounts, score: str) -> None:
         self._prepared, self._score = prepared, score
         self.run, self.seen = run, seen
         self._saved_step: int | None = None  # by this process

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from outsize.data.catalogue import OpenScene, Survey, look_around, nothing_left, refuse_too_many
 from outsize.data.checking.objects import ObjectCounts, count_objects
 from outsize.data.checking.problems import Problem, find_problems
-from outsize.data.checking.tally import BLOCK_PX, Tally, are_plain, is_small, tally_pictures, tally_scene
+from outsize.data.checking.tally import BLOCK_PX, SceneTally, are_plain, is_small, tally_pictures, tally_scene
 from outsize.data.feeding.loader import prefetch
 from outsize.data.formats.folders import pair_of
 from outsize.data.pixels.statistics import BandStatistics, from_sums, num_windows
@@ -47,7 +47,7 @@ class Checked:
 
 def open_and_count(
     data: DataSection, *, seed: int, cache: Path, num_threads: int
-) -> tuple[Survey, dict[Path, Tally]]:
+) -> tuple[Survey, dict[Path, SceneTally]]:
     """Open every image and count the small ones at once, while others are opened.
 
     Blocks are shared out only when all scenes are known: then nothing is counted yet.
@@ -56,7 +56,7 @@ def open_and_count(
 
     def look(
         path: Path, mask: Path | None, split: str, open_scene: OpenScene
-    ) -> tuple[LabelledScene, Tally | None]:
+    ) -> tuple[LabelledScene, SceneTally | None]:
         num_classes = len(data.classes)
         is_plain = data.format != "scenes" and data.shrink == 1 and not data.objects
         if is_plain and mask is not None and all(map(has_picture_name, (path, mask))):
@@ -81,7 +81,7 @@ def check_data(
     *,
     num_threads: int,
     bar: Callable[[int], Bar] | None = None,
-    known: Mapping[Path, Tally] = MappingProxyType({}),
+    known: Mapping[Path, SceneTally] = MappingProxyType({}),
 ) -> Checked:
     """Read every block once and count; what is wrong is listed, not raised.
 
@@ -98,7 +98,7 @@ def check_data(
         if shown is not None:
             shown.advance()
 
-    def small(index: int) -> Tally:
+    def small(index: int) -> SceneTally:
         scene = few[index]
         return tally_scene(scene, areas[scene.image.path], table, len(data.classes))
 
@@ -206,7 +206,7 @@ def _load(path: Path, key: str, splits: Splits) -> Checked | None:
         return None
 
 
-def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, Tally]) -> Checked:
+def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, SceneTally]) -> Checked:
     names = [each.name for each in data.classes]
     bad = [BadFile(path, tally.corrupt) for path, tally in tallies.items() if tally.corrupt]
     problems = [Problem("contents", str(path), tally.fault) for path, tally in tallies.items() if tally.fault]
@@ -243,7 +243,7 @@ def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, Tally]) ->
     return Checked(kept, _statistics(good.values()), class_px, blocks, tuple(problems), objects)
 
 
-def _statistics(tallies: Iterable[Tally]) -> BandStatistics | None:
+def _statistics(tallies: Iterable[SceneTally]) -> BandStatistics | None:
     trained = [tally for tally in tallies if tally.num_train]
     if not trained or len({len(tally.sums) for tally in trained}) > 1:
         return None

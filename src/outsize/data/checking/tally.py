@@ -24,7 +24,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass
-class Tally:
+class SceneTally:
     """What was counted in a scene; or what is wrong with it: `corrupt` for a file, `fault` for its contents."""
 
     blocks: Counts  # row of blocks, column of blocks, class: labelled pixels
@@ -50,7 +50,7 @@ def tally_scene(
     *,
     num_threads: int = 1,
     advance: Callable[[], None] = lambda: None,
-) -> Tally:
+) -> SceneTally:
     """Count a scene; `areas` are those of each split it is in (none: all of it)."""
     tally = _empty(scene, areas, num_classes)
     try:
@@ -72,7 +72,7 @@ def tally_pictures(
     split: str,
     table: NDArray[np.uint8],
     num_classes: int,
-) -> Tally:
+) -> SceneTally:
     """Count a plain picture and its mask, both open."""
     tally = _empty(scene, {split: ()}, num_classes)
     try:
@@ -90,10 +90,10 @@ def are_plain(scene: LabelledScene) -> bool:
     )
 
 
-def _empty(scene: LabelledScene, splits: Iterable[str], num_classes: int) -> Tally:
+def _empty(scene: LabelledScene, splits: Iterable[str], num_classes: int) -> SceneTally:
     image = scene.image
     shape = (-(-image.height // BLOCK_PX), -(-image.width // BLOCK_PX), num_classes)
-    return Tally(
+    return SceneTally(
         np.zeros(shape, np.int64),
         {split: np.zeros(num_classes, np.int64) for split in splits},
         sums=np.zeros(image.num_bands),
@@ -101,14 +101,14 @@ def _empty(scene: LabelledScene, splits: Iterable[str], num_classes: int) -> Tal
     )
 
 
-def _refuse_empty(tally: Tally, scene: LabelledScene) -> None:
+def _refuse_empty(tally: SceneTally, scene: LabelledScene) -> None:
     if tally.num_valid == 0 and not tally.fault:
         need, remedy = "some image", "leave the scene out, or correct its nodata value"
         tally.fault = explain(f"{scene.image.path} has no valid pixel", "nodata everywhere", need, remedy)
 
 
 def _count_pictures(
-    tally: Tally, scene: LabelledScene, image: Picture, labels: Picture, table: NDArray[np.uint8]
+    tally: SceneTally, scene: LabelledScene, image: Picture, labels: Picture, table: NDArray[np.uint8]
 ) -> None:
     """Count values where Pillow decoded them; band by band only what is trained on."""
     tally.num_valid = scene.image.num_px
@@ -129,7 +129,7 @@ def _count_pictures(
 
 
 def _count_windows(
-    tally: Tally,
+    tally: SceneTally,
     scene: LabelledScene,
     areas: Mapping[str, tuple[Window, ...]],
     table: NDArray[np.uint8],
@@ -139,10 +139,10 @@ def _count_windows(
     windows = windows_of(scene.image)
     with SceneReader(scene.image) as images, SceneReader(scene.labels) as labels:
 
-        def count(index: int) -> Tally:
+        def count(index: int) -> SceneTally:
             window = windows[index]
             raster = images.read(window)
-            part = Tally(np.zeros(_shape(window, tally), np.int64), _zeros(tally))
+            part = SceneTally(np.zeros(_shape(window, tally), np.int64), _zeros(tally))
             found = labels.read(window)
             try:
                 classes = classes_of(scene.labels, found.pixels[0], found.valid, table, window)
@@ -166,7 +166,7 @@ def _count_windows(
             return part
 
         indices = range(len(windows))
-        parts: Iterable[Tally] = map(count, indices)
+        parts: Iterable[SceneTally] = map(count, indices)
         if num_threads > 1:
             parts = prefetch(count, indices, num_threads=num_threads, num_ahead=2 * num_threads)
         for window, part in zip(windows, parts, strict=True):
@@ -214,15 +214,15 @@ def _inside(areas: Mapping[str, tuple[Window, ...]], window: Window) -> Iterable
                 yield split, inside
 
 
-def _shape(window: Window, tally: Tally) -> tuple[int, int, int]:
+def _shape(window: Window, tally: SceneTally) -> tuple[int, int, int]:
     return -(-window.height // BLOCK_PX), -(-window.width // BLOCK_PX), tally.blocks.shape[2]
 
 
-def _zeros(tally: Tally) -> dict[str, Counts]:
+def _zeros(tally: SceneTally) -> dict[str, Counts]:
     return {split: np.zeros_like(counts) for split, counts in tally.split_px.items()}
 
 
-def _add(tally: Tally, part: Tally, window: Window) -> None:
+def _add(tally: SceneTally, part: SceneTally, window: Window) -> None:
     row, col = window.row // BLOCK_PX, window.col // BLOCK_PX
     rows, cols = part.blocks.shape[:2]
     tally.blocks[row : row + rows, col : col + cols] += part.blocks

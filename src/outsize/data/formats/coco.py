@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from outsize.data.formats.coco_file import CocoFile, CocoPicture, read_coco
 from outsize.data.formats.coco_masks import burn_classes
-from outsize.data.formats.coco_objects import Entry, fitting, open_outlined
+from outsize.data.formats.coco_objects import CocoEntry, fitting, open_outlined
 from outsize.data.formats.folders import pair
 from outsize.data.formats.layout import Layout, share_pictures
 from outsize.data.made import digest, made_labels
@@ -32,7 +32,7 @@ _NUM_PROBED = 200  # pictures by which the folder of all is found
 
 def find_coco(data: DataSection, seed: int) -> Layout:
     """Find the pictures of one COCO file, or of one for each split; say which are missing and how to get them."""
-    root, entries = Path(data.root), dict[Path, Entry]()
+    root, entries = Path(data.root), dict[Path, CocoEntry]()
     named = {split: getattr(data, split) for split in SPLITS}
     files = {split: [Path(name) for name in names] for split, names in named.items()}
     if not any(named.values()):
@@ -46,7 +46,7 @@ def find_coco(data: DataSection, seed: int) -> Layout:
             coco = read_coco(path)
             values |= category_values(coco, data)
             found, missing = _find_pictures(coco, root, data.allow_references)
-            entries |= {place: Entry(picture, path) for place, picture in found.items()}
+            entries |= {place: CocoEntry(picture, path) for place, picture in found.items()}
             held |= dict.fromkeys(found)
             if missing:
                 faults.append(_missing(coco, root, missing))
@@ -143,7 +143,7 @@ def _missing(coco: CocoFile, root: Path, missing: list[str]) -> DataError:
 
 
 def _open(
-    path: Path, entry: Entry, cache: Path, values: Mapping[str, int], fill: tuple[int, int]
+    path: Path, entry: CocoEntry, cache: Path, values: Mapping[str, int], fill: tuple[int, int]
 ) -> LabelledScene:
     """Describe a picture with the mask burnt for it; `fill` are the values outside of objects, and to ignore."""
     image, orientation, as_stored = fitting(path, entry)

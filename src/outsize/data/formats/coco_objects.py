@@ -21,14 +21,14 @@ from outsize.tiles.window import Window
 
 
 @dataclass(frozen=True)
-class Entry:
+class CocoEntry:
     """A picture of a COCO file, and the file."""
 
     picture: CocoPicture
     source: Path
 
 
-def fitting(path: Path, entry: Entry) -> tuple[SceneInfo, int, bool]:
+def fitting(path: Path, entry: CocoEntry) -> tuple[SceneInfo, int, bool]:
     """Describe a picture, with its EXIF orientation, and say whether it was outlined as it is stored.
 
     Outlines were drawn on the upright picture; only where the size says so, on it as it is stored.
@@ -45,7 +45,7 @@ def fitting(path: Path, entry: Entry) -> tuple[SceneInfo, int, bool]:
 
 
 def open_outlined(
-    path: Path, entry: Entry, data: DataSection, cache: Path, values: Mapping[str, int]
+    path: Path, entry: CocoEntry, data: DataSection, cache: Path, values: Mapping[str, int]
 ) -> LabelledScene:
     """Describe a picture with its objects; `values` are the class values of categories, others are left out."""
     image, orientation, as_stored = fitting(path, entry)

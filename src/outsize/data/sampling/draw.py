@@ -16,7 +16,7 @@ from outsize.units import Size, sides_of
 
 
 @dataclass(frozen=True)
-class Mix:
+class EpochMix:
     """What an epoch is to be made of."""
 
     rare_share: float = 0.0  # of the windows, drawn where a rare class is
@@ -29,7 +29,7 @@ class Mix:
 
 
 @dataclass(frozen=True)
-class Place:
+class SceneWindow:
     """A window of one of several scenes."""
 
     scene: int
@@ -63,23 +63,23 @@ class Places:
             self._rare = [_weighted(index.num_px[:, each]) for each in rare_classes(index.num_px.sum(0))]
             self._mixed = np.flatnonzero((index.num_px > 0).sum(1) > num_few)
 
-    def anywhere(self, rng: np.random.Generator, side_px: Size) -> Place:
+    def anywhere(self, rng: np.random.Generator, side_px: Size) -> SceneWindow:
         """Draw a window; every place in every area is equally likely."""
         scene, area = self._areas[_pick(rng, self._ends)]
         return _around(rng, scene, area, area, side_px)
 
-    def at_rare(self, rng: np.random.Generator, side_px: Size) -> Place:
+    def at_rare(self, rng: np.random.Generator, side_px: Size) -> SceneWindow:
         """Draw a rare class, all alike, then a block by how much of that class it has, and a window there."""
         blocks, ends = self._rare[int(rng.integers(len(self._rare)))]
         return self._at_block(rng, int(blocks[_pick(rng, ends)]), side_px)
 
-    def at_mixed(self, rng: np.random.Generator, side_px: Size) -> Place:
+    def at_mixed(self, rng: np.random.Generator, side_px: Size) -> SceneWindow:
         """Draw a window at a block of more than `num_few` classes; anywhere, where there is no such block."""
         if not self._mixed.size:
             return self.anywhere(rng, side_px)
         return self._at_block(rng, int(rng.choice(self._mixed)), side_px)
 
-    def _at_block(self, rng: np.random.Generator, block: int, side_px: Size) -> Place:
+    def _at_block(self, rng: np.random.Generator, block: int, side_px: Size) -> SceneWindow:
         assert self._index is not None
         scene, area = self._areas[int(self._index.areas[block])]
         return _around(rng, scene, area, Window(*self._index.windows[block].tolist()), side_px)
@@ -101,11 +101,11 @@ def _pick(rng: np.random.Generator, ends: NDArray[np.float64]) -> int:
     return min(int(np.searchsorted(ends, rng.random() * ends[-1], side="right")), ends.size - 1)
 
 
-def _around(rng: np.random.Generator, scene: int, area: Window, shown: Window, side_px: Size) -> Place:
+def _around(rng: np.random.Generator, scene: int, area: Window, shown: Window, side_px: Size) -> SceneWindow:
     height, width = sides_of(side_px)
     row = _start(rng, (area.row, area.row_end), (shown.row, shown.row_end), height)
     col = _start(rng, (area.col, area.col_end), (shown.col, shown.col_end), width)
-    return Place(scene, Window(row, col, height, width))
+    return SceneWindow(scene, Window(row, col, height, width))
 
 
 def _start(rng: np.random.Generator, area: tuple[int, int], shown: tuple[int, int], side_px: int) -> int:
@@ -118,7 +118,7 @@ def _start(rng: np.random.Generator, area: tuple[int, int], shown: tuple[int, in
     return int(rng.integers(low, high + 1))
 
 
-class Seen:
+class SampleCounts:
     """Counts what the samples of an epoch are made of."""
 
     def __init__(self, class_names: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from outsize.data.pixels.resize import resize
 from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling.blocks import BlockIndex, areas_of
-from outsize.data.sampling.draw import Mix, Place, Places
+from outsize.data.sampling.draw import EpochMix, Places, SceneWindow
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.data.targets import ClassRaster, ObjectList
 from outsize.raster.reading import SceneInfo
@@ -42,7 +42,7 @@ class TrainingWindows:
         augmentations: Sequence[str],
         statistics: BandStatistics,
         seed: int,
-        mix: Mix | None = None,
+        mix: EpochMix | None = None,
         index: BlockIndex | None = None,
     ) -> None:
         self._scenes, self._table, self._seed = tuple(scenes), table, seed
@@ -54,7 +54,7 @@ class TrainingWindows:
         self._objects = ObjectFiles()
         # classes in a window that says little: of pixels one; around objects there is none
         self._num_few = 0 if any(scene.objects is not None for scene in self._scenes) else 1
-        self._mix = mix or Mix()
+        self._mix = mix or EpochMix()
         if self._mix.needs_index and index is None:
             raise ValueError("rare_share and empty_share need an index of the labels")
         self._places = Places(self._scenes, index, self._num_few)
@@ -78,13 +78,13 @@ class TrainingWindows:
                     break
         return augment(resize(drawn, self._tile_px), self._augmentations, rng, self._statistics)
 
-    def _draw(self, rng: np.random.Generator, at_rare: bool, at_mixed: bool = False) -> Place:
+    def _draw(self, rng: np.random.Generator, at_rare: bool, at_mixed: bool = False) -> SceneWindow:
         side = draw_size(rng, self._tile_px) if self._scales else self._tile_px
         if at_mixed:
             return self._places.at_mixed(rng, side)
         return self._places.at_rare(rng, side) if at_rare else self._places.anywhere(rng, side)
 
-    def _read_labels(self, place: Place) -> NDArray[np.uint8]:
+    def _read_labels(self, place: SceneWindow) -> NDArray[np.uint8]:
         """Read the labels inside the areas of the split; also in those beside the one that was drawn."""
         scene, window = self._scenes[place.scene], place.window
         inside = window.intersect(
@@ -97,14 +97,14 @@ class TrainingWindows:
             labels[~self._inside(place)] = IGNORE
         return labels
 
-    def _inside(self, place: Place) -> NDArray[np.bool_]:
+    def _inside(self, place: SceneWindow) -> NDArray[np.bool_]:
         window = place.window
         inside = np.zeros((window.height, window.width), np.bool_)
         for area in areas_of(self._scenes[place.scene]):
             inside[window.intersect(area).within(window).slices] = True
         return inside
 
-    def _read(self, place: Place, labels: NDArray[np.uint8]) -> Sample:
+    def _read(self, place: SceneWindow, labels: NDArray[np.uint8]) -> Sample:
         info = self._scenes[place.scene].image
         pixels = np.empty((info.num_bands, *labels.shape), self._dtype(info))
         if self._scales and pixels.dtype == np.uint8 and not info.band_indexes:
@@ -127,7 +127,7 @@ class TrainingWindows:
         as_float = self._adds_noise or (self._scales and info.dtype != "uint8")
         return np.dtype("float32" if as_float else info.dtype)
 
-    def _with_objects(self, sample: Sample, labels: NDArray[np.uint8], place: Place) -> Sample:
+    def _with_objects(self, sample: Sample, labels: NDArray[np.uint8], place: SceneWindow) -> Sample:
         """Add the objects of a window; what may not be learnt from is blanked out, lest it be taken for empty."""
         scene = self._scenes[place.scene]
         assert scene.objects is not None

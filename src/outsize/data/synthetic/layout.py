@@ -66,7 +66,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockContents:
     """What touches a block: shapes from the lowest to the highest, and the shadows that fall on them."""
 
     shapes: list[Shape]
@@ -83,7 +83,7 @@ def chance(seed: int, kind: int, row: object, col: object, num: int) -> Floats:
     return np.asarray((_mix(key[..., None] + counter) >> np.uint64(11)) * 2.0**-53)
 
 
-def lay_out(seed: int, top: int, left: int, size_px: int) -> Layout:
+def lay_out(seed: int, top: int, left: int, size_px: int) -> BlockContents:
     """Find every shape that touches the square block of `size_px` at (top, left)."""
     reach = (top - _REACH_PX, left - _REACH_PX, top + size_px + _REACH_PX, left + size_px + _REACH_PX)
     ponds, rivers, roads = _ponds(seed, reach), _rivers(seed, reach), _roads(seed, reach)
@@ -94,7 +94,9 @@ def lay_out(seed: int, top: int, left: int, size_px: int) -> Layout:
     forest = [shape for parcel in parcels for shape in parcel.forests]
     water = [Shape(ring, "pond") for ring in ponds] + [_strip(line) for line in rivers]
     roofs = [shape for house in houses for shape in house.roof]
-    return Layout([*ground, *forest, *water, *map(_strip, roads), *roofs], [house.shadow for house in houses])
+    return BlockContents(
+        [*ground, *forest, *water, *map(_strip, roads), *roofs], [house.shadow for house in houses]
+    )
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -178,7 +180,7 @@ def _strip(line: Line) -> Shape:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class MeshParcel:
     """One piece of the mesh: its ground, its forest, and the houses on it where nothing is in the way."""
 
     grounds: list[Shape]
@@ -187,18 +189,18 @@ class Parcel:
 
 
 @lru_cache(maxsize=4096)  # a parcel touches up to nine blocks
-def _parcel(seed: int, i: int, j: int) -> Parcel:
+def _parcel(seed: int, i: int, j: int) -> MeshParcel:
     sides, kind, u = _sides(seed, i, j), _kind(seed, i, j), chance(seed, 6, i, j, 8)[0]
     houses = list(_houses(seed, i, j, kind, sides))
     if kind == "field":
-        return Parcel(list(_field(sides, u)), [], houses)
+        return MeshParcel(list(_field(sides, u)), [], houses)
     ring, tone = np.concatenate([side[:-1] for side in sides]), 0.9 + 0.2 * u[1]
     ground = Shape(ring, _GROUNDS[kind][int(u[0] * 2)], tone)
     if kind != "forest":
-        return Parcel([ground], [], houses)
+        return MeshParcel([ground], [], houses)
     # The wood grows over its neighbours here and there; the ground below closes the gaps between two woods.
     wobble = 11 * (chance(seed, 7, i, j, ring.size).reshape(ring.shape) - 0.5)
-    return Parcel([ground], [Shape(ring + wobble, ground.material, tone)], houses)
+    return MeshParcel([ground], [Shape(ring + wobble, ground.material, tone)], houses)
 
 
 def _kind(seed: int, i: int, j: int) -> str:

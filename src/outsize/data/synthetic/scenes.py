@@ -33,7 +33,7 @@ _CACHE_BYTES = (
 
 
 @dataclass(frozen=True)
-class ClassSpec:
+class DrawnClass:
     """One class of the labels: name, value in the raster, colour as red, green, blue."""
 
     name: str
@@ -42,12 +42,12 @@ class ClassSpec:
 
 
 CLASSES = (
-    ClassSpec("field", 0, (222, 203, 110)),
-    ClassSpec("forest", 1, (38, 110, 56)),
-    ClassSpec("water", 2, (52, 116, 194)),
-    ClassSpec("road", 3, (92, 92, 98)),
-    ClassSpec("building", 4, (204, 62, 52)),
-    ClassSpec("bare_soil", 5, (156, 114, 76)),
+    DrawnClass("field", 0, (222, 203, 110)),
+    DrawnClass("forest", 1, (38, 110, 56)),
+    DrawnClass("water", 2, (52, 116, 194)),
+    DrawnClass("road", 3, (92, 92, 98)),
+    DrawnClass("building", 4, (204, 62, 52)),
+    DrawnClass("bare_soil", 5, (156, 114, 76)),
 )
 
 

@@ -9,7 +9,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.synthetic.layout import Layout, chance, lay_out
+from outsize.data.synthetic.layout import BlockContents, chance, lay_out
 
 FIELD, FOREST, WATER, ROAD, BUILDING, BARE_SOIL = range(6)
 
@@ -82,7 +82,7 @@ def draw_block(seed: int, block_row: int, block_col: int) -> tuple[NDArray[np.ui
     return pixels, labels
 
 
-def _burn(layout: Layout, top: int, left: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def _burn(layout: BlockContents, top: int, left: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     from rasterio.features import rasterize
     from rasterio.transform import Affine
 
@@ -104,7 +104,7 @@ def _polygon(ring: NDArray[np.float64]) -> dict[str, object]:
 
 
 def _texture(
-    layout: Layout, kinds: list[Material], ids: NDArray[np.intp], top: int, left: int
+    layout: BlockContents, kinds: list[Material], ids: NDArray[np.intp], top: int, left: int
 ) -> NDArray[np.float32]:
     """Give the brightness of each pixel around 1: furrows on fields, crowns in forests."""
     furrow = np.array([shape.furrow for shape in layout.shapes], dtype=np.float32)

@@ -14,7 +14,7 @@ from outsize.infer.passes.keep import Keep, cut
 from outsize.infer.passes.operations import TileValues, run
 from outsize.infer.passes.pools import Pool, Statistics
 from outsize.infer.passes.program import Program
-from outsize.tiles.passes import Role, Walk, Work
+from outsize.tiles.passes import Role, TileWork, Walk
 from outsize.tiles.window import Window
 
 Read = Callable[[Window], Tensor]  # rows and columns of the picture -> what the model is given of them
@@ -82,7 +82,7 @@ class PassRun:
         ):
             yield
 
-    def _make(self, walk: Walk, work: Work, pools: dict[int, Any]) -> dict[int, Any]:
+    def _make(self, walk: Walk, work: TileWork, pools: dict[int, Any]) -> dict[int, Any]:
         """Run one tile: read, compute, keep, and add to what is pooled; what is not read again is let go."""
         laid, graph = self._laid, self._laid.graph
         values = dict(self._held)

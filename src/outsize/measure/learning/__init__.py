@@ -6,10 +6,10 @@ step --> look_at (look) --> Seen --> taught_by (lessons) --> Learnt: real over m
 """
 
 from outsize.measure.learning.lessons import recall_lesson, recall_or_learn, relearn, taught_by
-from outsize.measure.learning.look import Seen, device_and_host_s, look_at
+from outsize.measure.learning.look import SeenStep, device_and_host_s, look_at
 
 __all__ = [
-    "Seen",
+    "SeenStep",
     "device_and_host_s",
     "look_at",
     "recall_lesson",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from outsize.measure.learning import look, operations
-from outsize.measure.learning.look import LEAST_USABLE, MOST_USABLE, Seen
+from outsize.measure.learning.look import LEAST_USABLE, MOST_USABLE, SeenStep
 from outsize.measure.remembered import (
     code_of,
     fingerprint,
@@ -33,7 +33,7 @@ _MOST_STRETCHED = 1.15
 _LONGEST_CALL_S, _SLOWEST, _MOST_BYTES = 10.0, 1e9, 2**50
 
 
-def taught_by(seen: Seen, ops: Sequence[StepOp], clock: Clock, *, batch: int, side_px: Size) -> Learnt:
+def taught_by(seen: SeenStep, ops: Sequence[StepOp], clock: Clock, *, batch: int, side_px: Size) -> Learnt:
     """Return what a step that was seen, and that consists of these operations, teaches beyond what the clock says."""
     host_op_s = seen.host_s / max(1.0, sum(map(host_calls, ops)))
     paces, factors = _paces(seen.operations.seconds, ops, clock), _factors(seen, ops, clock)
@@ -41,7 +41,7 @@ def taught_by(seen: Seen, ops: Sequence[StepOp], clock: Clock, *, batch: int, si
     return _stretched(learnt, seen, ops, clock) if paces else learnt
 
 
-def _factors(seen: Seen, ops: Sequence[StepOp], clock: Clock) -> dict[str, float]:
+def _factors(seen: SeenStep, ops: Sequence[StepOp], clock: Clock) -> dict[str, float]:
     """Return real over modelled time of each class; what the profiler knows of no operation belongs to our norms alone.
 
     In other classes that is more than our few kernels there, so nothing is learnt about them.
@@ -61,7 +61,7 @@ def _shares(real_s: Mapping[str, float], modelled_s: Mapping[str, float]) -> dic
     return {name: real_s[name] / modelled_s[name] for name in names}
 
 
-def _stretched(learnt: Learnt, seen: Seen, ops: Sequence[StepOp], clock: Clock) -> Learnt:
+def _stretched(learnt: Learnt, seen: SeenStep, ops: Sequence[StepOp], clock: Clock) -> Learnt:
     """Return times that add up to that of the step.
 
     Between kernels there are gaps, and some belong to no operation; while each is looked at, they take longer.

@@ -25,7 +25,7 @@ _NOT_WORK = "Activity Buffer Request"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenStep:
     """One step as it was, and the time of several."""
 
     kernels_s: dict[str, float]  # by class of operation; on a CPU the operations themselves
@@ -36,7 +36,7 @@ class Seen:
     operations: SeenOperations = field(default_factory=SeenOperations)
 
 
-def look_at(run: Callable[[], object], device: torch.device) -> Seen:
+def look_at(run: Callable[[], object], device: torch.device) -> SeenStep:
     """Time a step, then profile it once; the first ones are not counted."""
     cuda = device.type == "cuda"
     for _ in range(NUM_WARM):
@@ -45,9 +45,9 @@ def look_at(run: Callable[[], object], device: torch.device) -> Seen:
     host_s, step_s = _by_the_clock(run, device)
     kernels_s = _profiled(run, device)
     if not cuda:
-        return Seen(kernels_s, max(0.0, step_s - sum(kernels_s.values())), step_s, usable_share)
+        return SeenStep(kernels_s, max(0.0, step_s - sum(kernels_s.values())), step_s, usable_share)
     device_s = _device_seconds(run, device, host_s)
-    return Seen(kernels_s, host_s, step_s, usable_share, device_s, look_at_operations(run, device))
+    return SeenStep(kernels_s, host_s, step_s, usable_share, device_s, look_at_operations(run, device))
 
 
 def device_and_host_s(run: Callable[[], object], device: torch.device) -> tuple[float, float]:

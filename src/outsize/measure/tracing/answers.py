@@ -21,7 +21,7 @@ from outsize.measure.tracing.trace import quiet
 
 
 @dataclass(frozen=True)
-class Part:
+class AnswerLeaf:
     """One leaf of what a model returns."""
 
     name: str  # how it is taken out: ['out'], [0]; "": it is all that is returned
@@ -32,7 +32,7 @@ class Part:
 
 def answer_on_shapes(
     model: nn.Module, shape: Sequence[int], *, channels_last: bool = True
-) -> tuple[Part, ...]:
+) -> tuple[AnswerLeaf, ...]:
     """Run a model in evaluation mode on a batch of that shape; nothing is computed and no memory taken."""
     mode, makers = FakeTensorMode(allow_non_fake_inputs=True), _Makers()
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -81,7 +81,7 @@ class _Makers(TorchDispatchMode):
         return name, along
 
 
-def _part(name: str, leaf: object, makers: _Makers) -> Part:
+def _part(name: str, leaf: object, makers: _Makers) -> AnswerLeaf:
     if not isinstance(leaf, Tensor):
-        return Part(name, (), "")
-    return Part(name, tuple(leaf.shape), *makers.of(leaf))
+        return AnswerLeaf(name, (), "")
+    return AnswerLeaf(name, tuple(leaf.shape), *makers.of(leaf))

@@ -33,7 +33,7 @@ Call = tuple[str, int]  # path of a module, and which of its calls
 
 
 @dataclass(frozen=True)
-class Recipe:
+class StorageRecipe:
     """How to make a saved storage again: from which others, and by which operations."""
 
     storage: int
@@ -60,7 +60,7 @@ _LARGE_SHARE = (
 )
 
 
-def find_recipes(cost: StepCost, op_s: OpSeconds) -> list[Recipe]:
+def find_recipes(cost: StepCost, op_s: OpSeconds) -> list[StorageRecipe]:
     """Return recipes for each saved storage that operations make from less than it holds itself.
 
     There may be several for one: by cheap operations alone or with dear ones, and from what is saved or past it. What
@@ -73,13 +73,13 @@ def find_recipes(cost: StepCost, op_s: OpSeconds) -> list[Recipe]:
     keys: dict[int, list[Key]] = {}
     for saved in cost.facts.saved:
         keys.setdefault(saved.storage, []).append(saved.key)
-    found: list[Recipe] = []
+    found: list[StorageRecipe] = []
     large_bytes = _LARGE_SHARE * max((cost.by_index[each].size_bytes for each in keys), default=0)
     for storage, named in keys.items():
         back = cost.first_backward.get(storage)
         if back is None or cost.by_index[storage].role != "activation" or cost.let_go[storage] > cost.turn:
             continue  # the last: somebody holds it in backward
-        several: dict[tuple[StepOp, ...], Recipe] = {}
+        several: dict[tuple[StepOp, ...], StorageRecipe] = {}
         is_large = cost.by_index[storage].size_bytes >= large_bytes
         for (num_dear, num_passes), share in product(_KINDS if is_large else _KINDS[:2], _LARGE_SHARES):
             start = _Growth(back, share * cost.by_index[storage].size_bytes)
@@ -93,13 +93,13 @@ def find_recipes(cost: StepCost, op_s: OpSeconds) -> list[Recipe]:
 
 def _recipe(
     cost: StepCost, storage: int, keys: tuple[Key, ...], growth: _Growth, op_s: OpSeconds
-) -> Recipe | None:
+) -> StorageRecipe | None:
     freed_bytes = cost.by_index[storage].size_bytes
     freed_bytes -= sum(cost.by_index[each].size_bytes for each in growth.held)
     if freed_bytes <= 0:
         return None
     ops = tuple(growth.ops[index] for index in sorted(growth.ops))
-    return Recipe(
+    return StorageRecipe(
         storage,
         keys,
         frozenset(growth.leaves),

@@ -15,7 +15,7 @@ from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.plan.predict.cores import cores_to_try, key_step, round_up
 from outsize.plan.predict.passes import passes_within
 from outsize.plan.ways.ladder import choose
-from outsize.plan.ways.way import Task, Way
+from outsize.plan.ways.way import StepRequest, Way
 from outsize.tiles.halo import Halo, Obstacle
 from outsize.tiles.passes import PassGraph
 from outsize.units import format_bytes, format_count, format_pixels, format_size
@@ -191,7 +191,9 @@ def _why(
     return f"{core} is the largest that an image of {format_pixels(*scene_px)} is cut into, and fits {room}"
 
 
-def choose_train(known: Facts, limits: LimitsSection, task: Task, *, for_more: str | None = None) -> Plan:
+def choose_train(
+    known: Facts, limits: LimitsSection, task: StepRequest, *, for_more: str | None = None
+) -> Plan:
     """Return the plain plan where it fits, else the fastest way that does; or say what would be needed.
 
     `for_more` says how more memory is to be had where that is not by the job's limit.
@@ -223,7 +225,7 @@ def limit_for(peak_bytes: float, usable: float) -> str:
     return f'"{math.ceil(peak_bytes / usable / 2**20)}MiB"'
 
 
-def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> str:
+def _remedy(known: Facts, task: StepRequest, found: list[Way], budget_bytes: float) -> str:
     """Say what would fit: a smaller batch, a smaller window, or a way that is not exact."""
     lasting_bytes = known.window.weights_bytes if known.train is None else known.train.weights_bytes
     if lasting_bytes >= budget_bytes:
@@ -238,7 +240,7 @@ def _remedy(known: Facts, task: Task, found: list[Way], budget_bytes: float) -> 
     return remedy
 
 
-def _batch_within(task: Task, batch: int, budget_bytes: float) -> int:
+def _batch_within(task: StepRequest, batch: int, budget_bytes: float) -> int:
     """Return this batch, or a half of it and so on, that fits plainly when it is followed; 0: none does."""
     while batch > 0:
         with suppress(TraceError):  # as of a norm that wants more than one sample

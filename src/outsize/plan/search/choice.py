@@ -20,11 +20,11 @@ from functools import cached_property
 import numpy as np
 
 from outsize.plan.memory.cost import Changed, StepCost
-from outsize.plan.memory.recompute import Recipe
+from outsize.plan.memory.recompute import StorageRecipe
 from outsize.plan.memory.swap import Movable
 from outsize.plan.search.timeline import Bytes
 
-Item = Movable | Recipe
+Item = Movable | StorageRecipe
 _Span = tuple[int, int, int]  # from operation, to before operation, bytes (more or less held)
 
 
@@ -47,7 +47,7 @@ class PlainStep:
         let_go = self.cost.let_go[item.storage]
         return let_go, max(let_go, item.back), self.cost.by_index[item.storage].size_bytes
 
-    def passing_bytes(self, recipe: Recipe, op: int) -> int:
+    def passing_bytes(self, recipe: StorageRecipe, op: int) -> int:
         """Return by how much what is made on the way to a recipe's tensor exceeds what the operation makes after it."""
         return max(0, recipe.passing_bytes - self.cost.made_bytes[op])
 
@@ -59,7 +59,7 @@ class Choice:
         self._plain = plain
         self._lives = plain.cost.by_index
         self.moving: dict[int, Movable] = {}
-        self.recipes: dict[int, Recipe] = {}
+        self.recipes: dict[int, StorageRecipe] = {}
         self._starts: dict[int, int] = {}  # of all that is chosen: from which operation it is there again
         self._users: dict[int, set[int]] = {}  # sources, and which chosen recipes start from them
         self._held: dict[int, list[int]] = {}  # sources that live longer for recipes, and until when
@@ -96,7 +96,7 @@ class Choice:
         made = {each: op for each, op in self._earlier(item).items() if each not in self.moving}
         return max((cost.asked[op] - cost.packed[each] for each, op in made.items()), default=0)
 
-    def burdens(self, recipe: Recipe, op: int) -> bool:
+    def burdens(self, recipe: StorageRecipe, op: int) -> bool:
         """Say whether something may be held during an operation for the sake of a chosen recipe alone."""
         start = self._starts[recipe.storage]
         if start > op:
@@ -108,7 +108,7 @@ class Choice:
         """Return the operation that needs a storage for itself."""
         return self.moving[storage].need if storage in self.moving else self.recipes[storage].back
 
-    def waits(self, recipe: Recipe) -> int:
+    def waits(self, recipe: StorageRecipe) -> int:
         """Return how many saved tensors before its own turn a chosen recipe's tensor is made to stay."""
         cost = self._plain.cost
         return max(0, cost.asked[self._starts[recipe.storage]] - cost.packed[recipe.storage])
@@ -235,7 +235,7 @@ class Choice:
         """Return what an item that is not chosen changes in what is held, if these are there earlier."""
         start, size_bytes = earlier[item.storage], self._lives[item.storage].size_bytes
         spans = [(self._plain.away(item)[0], start, -size_bytes)]
-        if isinstance(item, Recipe):
+        if isinstance(item, StorageRecipe):
             for source in item.held:
                 until = max([self._lives[source].dies, *self._held.get(source, ())])
                 spans.append((until, item.back + 1, self._lives[source].size_bytes))

@@ -17,7 +17,7 @@ from functools import partial
 
 from outsize.plan.memory.arena import held_bytes
 from outsize.plan.memory.cost import Changed, StepCost
-from outsize.plan.memory.recompute import OpSeconds, Recipe
+from outsize.plan.memory.recompute import OpSeconds, StorageRecipe
 from outsize.plan.memory.swap import LEAST_BYTES
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.search.search import FEW_PRICES, PRICES, Search, Timed
@@ -29,10 +29,10 @@ _OVER = 8.0  # times of a step that holding twice what may be held counts for
 
 
 @dataclass(frozen=True)
-class Mix:
+class Mixture:
     """What is made again and what is moved; where nothing keeps the budget, a way with a low peak."""
 
-    recipes: tuple[Recipe, ...]
+    recipes: tuple[StorageRecipe, ...]
     waits: tuple[int, ...]  # of each: how many saved tensors before its own turn it is made to stay
     swap: Swap | None
     changed: Changed
@@ -63,7 +63,7 @@ class Room:
 
 def mix(
     cost: StepCost,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[StorageRecipe],
     op_s: OpSeconds,
     link: Link | None,
     budget_bytes: float,
@@ -71,7 +71,7 @@ def mix(
     room: Room = Room(),
     quick: bool = False,
     least_bytes: int = LEAST_BYTES,
-) -> Mix:
+) -> Mixture:
     """Return the fastest way found that keeps the budget, and for which the allocator holds no more than it may.
 
     If there is none of the latter kind, it holds as little more as possible: gaps can be closed, at a price. What a
@@ -95,7 +95,7 @@ def mix(
     again = tuple(best.choice.recipes.values())
     swap = best.timeline.as_swap(search.points) if best.timeline.away else None
     waits = tuple(map(best.choice.waits, again))
-    return Mix(
+    return Mixture(
         again, waits, swap, best.changed, best.extra_s, best.timeline.stall_s, best.timeline.peak_bytes
     )
 

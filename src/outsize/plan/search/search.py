@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 
 from outsize.plan.memory.cost import Changed, StepCost, merged
-from outsize.plan.memory.recompute import OpSeconds, Recipe
+from outsize.plan.memory.recompute import OpSeconds, StorageRecipe
 from outsize.plan.memory.swap import LEAST_BYTES, Movable, Points, find_points
 from outsize.plan.search.choice import Choice, Item, PlainStep
 from outsize.plan.search.timeline import Link, Timeline, beginnings, play, postponed
@@ -46,7 +46,7 @@ class _Habit:
 
     def likes(self, choice: Choice, item: Item) -> bool:
         """Say whether something is taken."""
-        if isinstance(item, Recipe) and item.through and not self.passing:
+        if isinstance(item, StorageRecipe) and item.through and not self.passing:
             return False
         return math.isinf(self.most_packs) or choice.reach(item) <= self.most_packs
 
@@ -75,7 +75,7 @@ class Search:
     def __init__(
         self,
         cost: StepCost,
-        recipes: Sequence[Recipe],
+        recipes: Sequence[StorageRecipe],
         op_s: OpSeconds,
         link: Link | None,
         budget_bytes: float,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.plan.memory.swap import Movable, Points
-from outsize.plan.plan import Moved, Swap
+from outsize.plan.plan import PlannedSwap, Swap
 from outsize.plan.times import Rates
 
 # Of what a link can do. Copies that just hide by the plan do not where compute is a little faster: steps planned for
@@ -88,7 +88,7 @@ class Timeline:
         for each, gone, back in sorted(self.away, key=lambda item: (item[2], _turn(item[0]))):
             late = gone > points.turn
             release = points.first_unpackings[gone] if late else points.packings.get(gone)
-            moved.append(Moved(each.key, each.size_bytes, release, points.unpackings.get(back), late))
+            moved.append(PlannedSwap(each.key, each.size_bytes, release, points.unpackings.get(back), late))
         # all of it lies on the host when forward has ended, or is on its way there
         return Swap(tuple(moved), sum(each.size_bytes for each in moved))
 

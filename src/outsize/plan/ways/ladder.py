@@ -11,7 +11,7 @@ from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Fuse, Plan, Rejected
 from outsize.plan.step import StepFacts
 from outsize.plan.times import OpSeconds
-from outsize.plan.ways.way import Part, Task, Way, seconds_of
+from outsize.plan.ways.way import StepPart, StepRequest, Way, seconds_of
 from outsize.plan.ways.ways import compiled, least, offloading, plain, recomputing, ways
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
@@ -21,7 +21,12 @@ _MUCH_LONGER = 1.1  # than a recorded step: worth a word
 
 
 def choose(
-    task: Task, *, limit_bytes: int, budget_bytes: float, approximate: bool, held_bytes: float | None = None
+    task: StepRequest,
+    *,
+    limit_bytes: int,
+    budget_bytes: float,
+    approximate: bool,
+    held_bytes: float | None = None,
 ) -> Plan | list[Way]:
     """Return the fastest way that fits, exact where there is one; or all ways where none will do.
 
@@ -41,7 +46,7 @@ def choose(
 
 
 def choose_offloaded(
-    task: Task, *, limit_bytes: int, budget_bytes: float, held_bytes: float
+    task: StepRequest, *, limit_bytes: int, budget_bytes: float, held_bytes: float
 ) -> Plan | list[Way]:
     """Return the way that fits of those that leave weights on the host, for a step whose weights are there; or all."""
     task = _with_gaps(task, held_bytes)
@@ -68,21 +73,21 @@ def choose_recompute(
     """
     halo = Halo(Reach(0, 0), Reach(0, 0), 1)
     traced = None if blocks_of is None else lambda _, __, paths: blocks_of(paths)
-    whole = Task(1, 0, lambda *_: facts, op_s, halo, blocks_of=traced, **times)
+    whole = StepRequest(1, 0, lambda *_: facts, op_s, halo, blocks_of=traced, **times)
     whole = _with_gaps(whole, limit_bytes)
     first = plain(whole)
-    seen = [first, *recomputing(whole, Part("", 1, 1, 0), StepCost(facts), budget_bytes)]
+    seen = [first, *recomputing(whole, StepPart("", 1, 1, 0), StepCost(facts), budget_bytes)]
     found = _fastest(whole, seen, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=False)
     return found if isinstance(found, Plan) else [*found, *least(whole, found, budget_bytes)]
 
 
-def _with_gaps(task: Task, held_bytes: float) -> Task:
+def _with_gaps(task: StepRequest, held_bytes: float) -> StepRequest:
     """Return a task that on a GPU keeps a limit with gaps between tensors; a little memory is all gaps by that."""
     return replace(task, held_bytes=held_bytes) if task.overlaps and held_bytes >= _LEAST_BYTES else task
 
 
 def _fastest(
-    task: Task, seen: list[Way], *, limit_bytes: int, budget_bytes: float, approximate: bool
+    task: StepRequest, seen: list[Way], *, limit_bytes: int, budget_bytes: float, approximate: bool
 ) -> Plan | list[Way]:
     first = seen[0]
     faster = [way for way in seen[1:] if way.fits(budget_bytes) and way.step_s < first.step_s]
@@ -112,7 +117,7 @@ def _fastest(
     return _as_plan(task, taken, tuple(why), rejected, limit_bytes)
 
 
-def _called(task: Task, way: Way) -> tuple[str, ...]:
+def _called(task: StepRequest, way: Way) -> tuple[str, ...]:
     """Say what a step takes that is not recorded, where that is longer: whether it can be is seen when it runs."""
     if not task.records:
         return ()
@@ -134,7 +139,7 @@ def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> R
 
 
 def _as_plan(
-    task: Task, way: Way, why: tuple[str, ...], rejected: tuple[Rejected, ...], limit_bytes: int
+    task: StepRequest, way: Way, why: tuple[str, ...], rejected: tuple[Rejected, ...], limit_bytes: int
 ) -> Plan:
     """Return the plan of a way. GPUs that share a batch leave no choice: what that changes is told, not refused."""
     spread = () if task.spread is None else (f"approximate: {task.spread}",)

@@ -9,7 +9,7 @@ from outsize.plan.memory.arena import held_bytes
 from outsize.plan.memory.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.search.mix import Room, mix
-from outsize.plan.ways.way import Part, Task, Way, in_words, of_mix, seconds_of
+from outsize.plan.ways.way import StepPart, StepRequest, Way, in_words, of_mix, seconds_of
 
 # A recorded step that has its memory by pages fills them but for a part of the last one of each tensor. Besides, torch
 # holds a little more than weights and optimizer take.
@@ -22,12 +22,12 @@ def paged_room_bytes(limit_bytes: float) -> float:
     return _PAGED_SHARE * limit_bytes - _BESIDE_PAGES_BYTES
 
 
-def may_page(task: Task, part: Part) -> bool:
+def may_page(task: StepRequest, part: StepPart) -> bool:
     """Whether memory may come by pages: of a step in one part, on a GPU."""
     return task.pages and part.num_runs == 1 and not math.isinf(task.held_bytes)
 
 
-def paging(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> Way:
+def paging(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes: float) -> Way:
     """Return a step that makes tensors again or moves them, and has its memory by pages unless it fits without.
 
     It is recorded, and may fill nearly all there is, for no gaps come on top: so none that has gaps can be faster.

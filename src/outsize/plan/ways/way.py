@@ -9,7 +9,7 @@ from typing import Any
 
 from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Fuse
-from outsize.plan.search.mix import Mix
+from outsize.plan.search.mix import Mixture
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepFacts
 from outsize.plan.times import MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
@@ -22,7 +22,7 @@ BlocksOf = Callable[[int, Size, tuple[str, ...]], StepFacts]  # and the blocks t
 
 
 @dataclass(frozen=True)
-class Task:
+class StepRequest:
     """A training step that is asked for, and what the model and the loss allow to be done to it."""
 
     batch: int
@@ -76,7 +76,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """What a step runs several times: of so many samples, in windows of one size."""
 
     prefix: str
@@ -86,7 +86,7 @@ class Part:
     settings: dict[str, Any] = field(default_factory=dict)
     inexact: str | None = None
 
-    def waiting_bytes(self, task: Task, cost: StepCost) -> int:
+    def waiting_bytes(self, task: StepRequest, cost: StepCost) -> int:
         """Return what the rest of the batch takes on the device while this part of it runs."""
         num_px, all_px = self.num_samples * num_px_of(self.side_px), task.batch * num_px_of(task.side_px)
         return int(cost.batch_bytes * max(0.0, all_px / max(1, num_px) - 1))
@@ -100,7 +100,7 @@ class Again:
     num_calls: float = 0.0
 
 
-def seconds_of(task: Task, num_runs: int, cost: StepCost, again: Again | None = None) -> float:
+def seconds_of(task: StepRequest, num_runs: int, cost: StepCost, again: Again | None = None) -> float:
     """Return the time of a step of several runs; the optimizer, after all of them, comes once."""
     again = again or Again()
     end = next((op.index + 1 for op in reversed(cost.facts.ops) if op.backward), len(cost.facts.ops))
@@ -110,14 +110,14 @@ def seconds_of(task: Task, num_runs: int, cost: StepCost, again: Again | None = 
     return together(device_s, num_calls * task.host_op_s, overlaps=task.overlaps)
 
 
-def of_mix(found: Mix) -> Again:
+def of_mix(found: Mixture) -> Again:
     """Return what a mix does a second time."""
     num_calls = sum(REMADE_CALLS + sum(map(host_calls, recipe.ops)) for recipe in found.recipes)
     num_moved = 0 if found.swap is None else len(found.swap.moved)
     return Again(found.extra_s, num_calls + MOVED_CALLS * num_moved)
 
 
-def in_words(found: Mix) -> str:
+def in_words(found: Mixture) -> str:
     """Say in words what a mix does."""
     parts = []
     if found.swap is not None:

@@ -12,15 +12,15 @@ from outsize.errors import TraceError
 from outsize.plan.memory.arena import held_bytes
 from outsize.plan.memory.blocks import Blocks, lies_in, list_blocks
 from outsize.plan.memory.cost import StepCost
-from outsize.plan.memory.recompute import Recipe, find_recipes
+from outsize.plan.memory.recompute import StorageRecipe, find_recipes
 from outsize.plan.memory.swap import LEAST_BYTES
 from outsize.plan.plan import Recompute, Tiling
-from outsize.plan.search.mix import Mix, Room, mix
+from outsize.plan.search.mix import Mixture, Room, mix
 from outsize.plan.times import CHECKPOINTED_CALLS, host_calls, together
 from outsize.plan.ways.offload import offloaded
 from outsize.plan.ways.paging import SURE, may_page, paging
 from outsize.plan.ways.tilings import MOST, core_for
-from outsize.plan.ways.way import Again, Part, Task, Way, in_words, of_mix, seconds_of
+from outsize.plan.ways.way import Again, StepPart, StepRequest, Way, in_words, of_mix, seconds_of
 from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, sides_of, size_of
 
@@ -29,14 +29,14 @@ _NUM_TRIED = 6  # budgets on the way to the least that something does
 _TIGHTER = (0.98, 0.95, 0.9)
 
 
-def plain(task: Task) -> Way:
+def plain(task: StepRequest) -> Way:
     """Return the step as it is."""
-    whole = Part("", 1, task.batch, task.side_px)
+    whole = StepPart("", 1, task.batch, task.side_px)
     called = replace(task, host_op_s=0.0) if task.records else task
     return _of(called, "plain", whole, StepCost(task.step_of(task.batch, task.side_px)))
 
 
-def compiled(task: Task) -> Iterator[Way]:
+def compiled(task: StepRequest) -> Iterator[Way]:
     """Yield the step with its blocks compiled."""
     plain_cost = StepCost(task.step_of(task.batch, task.side_px))
     on_device = replace(task, host_op_s=0.0) if task.overlaps else task
@@ -49,9 +49,9 @@ def compiled(task: Task) -> Iterator[Way]:
         yield Way(name, each.peak_bytes(plain_cost), seconds, {"compile": each.setting})
 
 
-def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
+def ways(task: StepRequest, budget_bytes: float) -> Iterator[Way]:
     """Yield all other ways: recompute, micro-batches, tiles, and micro-batches and tiles with recompute."""
-    whole = Part("", 1, task.batch, task.side_px)
+    whole = StepPart("", 1, task.batch, task.side_px)
     whole_cost = StepCost(task.step_of(task.batch, task.side_px))
     exact = [*recomputing(task, whole, whole_cost, budget_bytes)]
     exact += [paging(task, whole, whole_cost, budget_bytes)] if may_page(task, whole) else []
@@ -69,7 +69,7 @@ def ways(task: Task, budget_bytes: float) -> Iterator[Way]:
         yield Way("tiles", 0, math.inf, inexact=across)
 
 
-def _micro_batches(task: Task, budget_bytes: float) -> Iterator[Way]:
+def _micro_batches(task: StepRequest, budget_bytes: float) -> Iterator[Way]:
     """Yield steps that go over the batch in parts."""
     for num in _numbers_of_parts(task.batch):
         num_samples = -(-task.batch // num)
@@ -78,12 +78,12 @@ def _micro_batches(task: Task, budget_bytes: float) -> Iterator[Way]:
         if isinstance(cost, str):
             yield Way(name, 0, 0.0, fails=cost)
             continue
-        part = Part(f"{name}, ", num, num_samples, task.side_px, settings, task.across_samples)
+        part = StepPart(f"{name}, ", num, num_samples, task.side_px, settings, task.across_samples)
         yield _of(task, name, part, cost)
         yield from recomputing(task, part, cost, budget_bytes)
 
 
-def _cost(task: Task, num_samples: int, side_px: Size) -> StepCost | str:
+def _cost(task: StepRequest, num_samples: int, side_px: Size) -> StepCost | str:
     """Return the cost of a part; or why the model does not run on it (batch norm of a single value)."""
     try:
         return StepCost(task.step_of(num_samples, side_px), is_part=True)
@@ -91,7 +91,7 @@ def _cost(task: Task, num_samples: int, side_px: Size) -> StepCost | str:
         return str(error)
 
 
-def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
+def recomputing(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
     """Yield a step that makes tensors again or lets them wait in host memory, and steps that run whole blocks again."""
     recipes = find_recipes(cost, task.again_s or task.op_s)
     if task.link is not None and task.host_bytes < LEAST_BYTES:
@@ -119,12 +119,12 @@ def recomputing(task: Task, part: Part, cost: StepCost, budget_bytes: float) -> 
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
 
 
-def least(task: Task, refused: Sequence[Way], budget_bytes: float) -> Iterator[Way]:
+def least(task: StepRequest, refused: Sequence[Way], budget_bytes: float) -> Iterator[Way]:
     """Yield the way of making again and moving that needs least, where it needs less than the exact ones that failed.
 
     A search for a budget that cannot be kept ends anywhere; so budgets between it and what is known to do are tried.
     """
-    whole = Part("", 1, task.batch, task.side_px)
+    whole = StepPart("", 1, task.batch, task.side_px)
     cost = StepCost(task.step_of(task.batch, task.side_px))
     recipes = find_recipes(cost, task.again_s or task.op_s)
     too_few_bytes = max(1.0, budget_bytes)
@@ -141,7 +141,7 @@ def least(task: Task, refused: Sequence[Way], budget_bytes: float) -> Iterator[W
         yield _mixed(task, whole, cost, lowest)
 
 
-def _mixed(task: Task, part: Part, cost: StepCost, found: Mix) -> Way:
+def _mixed(task: StepRequest, part: StepPart, cost: StepCost, found: Mixture) -> Way:
     return Way(
         part.prefix + in_words(found),
         found.peak_bytes + part.waiting_bytes(task, cost),
@@ -157,14 +157,14 @@ def _such(blocks: Blocks) -> str:
 
 
 def _mix(
-    task: Task,
-    part: Part,
+    task: StepRequest,
+    part: StepPart,
     cost: StepCost,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[StorageRecipe],
     budget_bytes: float,
     *,
     quick: bool = False,
-) -> Mix:
+) -> Mixture:
     room_bytes = budget_bytes - part.waiting_bytes(task, cost)
     search = partial(
         mix, cost, recipes, task.op_s, task.link, room=Room(task.host_bytes, SURE * task.held_bytes)
@@ -179,7 +179,7 @@ def _mix(
 
 
 def _confirmed(
-    task: Task, part: Part, rough: Way, cost: StepCost, blocks: Blocks, budget_bytes: float
+    task: StepRequest, part: StepPart, rough: Way, cost: StepCost, blocks: Blocks, budget_bytes: float
 ) -> Way:
     """Return what blocks that are run again need by following the step that does it, with a mix where that is too much.
 
@@ -218,12 +218,12 @@ def _confirmed(
     )
 
 
-def _why_tiles_are_inexact(task: Task) -> str | None:
+def _why_tiles_are_inexact(task: StepRequest) -> str | None:
     obstacles = [str(each) for each in task.halo.obstacles[:1]]
     return next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
 
 
-def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
+def _tilings(task: StepRequest, budget_bytes: float) -> Iterator[Way]:
     """Yield steps that go over each window in tiles, the largest tile first: redundancy falls with it."""
     inexact = _why_tiles_are_inexact(task)
     need = task.halo.aligned
@@ -242,7 +242,7 @@ def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
             yield Way(name, 0, 0.0, fails=cost)
             continue
         num_runs = task.batch * len(tiles)
-        part = Part(f"{name}, ", num_runs, 1, size_of(*read_px), settings, inexact)
+        part = StepPart(f"{name}, ", num_runs, 1, size_of(*read_px), settings, inexact)
         plainly = _of(task, name, part, cost)
         yield plainly
         yield from recomputing(task, part, cost, budget_bytes)
@@ -250,11 +250,11 @@ def _tilings(task: Task, budget_bytes: float) -> Iterator[Way]:
             return
 
 
-def offloading(task: Task, budget_bytes: float) -> Iterator[Way]:
+def offloading(task: StepRequest, budget_bytes: float) -> Iterator[Way]:
     """Yield a step whose weights, gradients and optimizer are on the host, with a mix where that is not enough."""
     if task.link is None or not task.weights:
         return
-    whole = Part("", 1, task.batch, task.side_px)
+    whole = StepPart("", 1, task.batch, task.side_px)
     facts = task.step_of(task.batch, task.side_px)
     backward_s = sum(task.op_s(op) for op in facts.ops if op.backward)
     hosted = offloaded(facts, task.weights, task.link, backward_s=backward_s)
@@ -277,7 +277,7 @@ def offloading(task: Task, budget_bytes: float) -> Iterator[Way]:
     yield Way(f"{name}, {in_words(found)}", found.peak_bytes, seconds_of(task, 1, cost, again), settings)
 
 
-def _of(task: Task, name: str, part: Part, cost: StepCost) -> Way:
+def _of(task: StepRequest, name: str, part: StepPart, cost: StepCost) -> Way:
     peak_bytes = cost.peak_bytes() + part.waiting_bytes(task, cost)
     return Way(name, peak_bytes, seconds_of(task, part.num_runs, cost), part.settings, part.inexact)
 

@@ -10,7 +10,7 @@ from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Tiling
 from outsize.plan.predict.choose import seconds_of_windows, usable_bytes, usable_share
 from outsize.plan.predict.cores import cores_to_show
-from outsize.plan.request import Course, Request, Work, course_of, make_request
+from outsize.plan.request import Course, Request, Workload, course_of, make_request
 from outsize.plan.times import host_calls, together
 from outsize.plan.ways.tilings import Cut, list_cuts, train_cores
 from outsize.planning.jobs.planning import share_of, train_task
@@ -110,13 +110,13 @@ def request_for(job: Job, planned: Planned) -> Request:
     )
 
 
-def _work(job: Job, planned: Planned) -> Work:
+def _work(job: Job, planned: Planned) -> Workload:
     """Add up what there is to do."""
     section = job.train
     per_epoch, num_epochs, num_steps = count_steps(job, planned.splits)
     held = {split: sum(scene.image.num_px for scene in scenes) for split, scenes in planned.splits.items()}
     num_classes = len(job.data.classes) if job.predict.probabilities else 0
-    return Work(
+    return Workload(
         num_steps=num_steps,
         num_epochs=num_epochs,
         epoch_samples=per_epoch,

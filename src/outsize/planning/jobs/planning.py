@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from outsize.plan.effort import Effort
     from outsize.plan.ways.compiled import Compiled
-    from outsize.plan.ways.way import Task
+    from outsize.plan.ways.way import StepRequest
     from outsize.tiles.halo import Halo
 
 
@@ -205,11 +205,11 @@ def facts_on(
     return replace(facts, learnt=where.learnt)
 
 
-def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> Task:
+def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> StepRequest:
     """Describe the training step of a job to the planner; GPUs share its batch."""
     from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
     from outsize.plan.search.timeline import Link
-    from outsize.plan.ways.way import Task
+    from outsize.plan.ways.way import StepRequest
     from outsize.strategies.swap.offload import weights_of
     from outsize.tasks import TASKS
 
@@ -217,7 +217,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     step_of = _step_of(job, model, num_bands, where)
     across_samples = first_norm(model, OVER_SAMPLES)
     not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
-    return Task(
+    return StepRequest(
         batch=share_of(section.batch, where.num_gpus),
         side_px=section.tile_px,
         step_of=step_of,

@@ -18,7 +18,7 @@ from outsize.plan.plan import Plan, Rejected
 from outsize.planning.jobs.advice import count_steps
 from outsize.planning.jobs.groundwork import Groundwork, lay
 from outsize.planning.jobs.planning import Situation, facts_on, make_plans, situation_here, taught
-from outsize.planning.jobs.recalling import Kept, keep, recall
+from outsize.planning.jobs.recalling import KeptPlans, keep, recall
 from outsize.planning.trying.recording import paged_as_tried, recorded_where_faster
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_json
@@ -112,7 +112,7 @@ def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Groundwork 
     )
 
 
-def _plan_now(job: Job, ground: Groundwork, where: Situation, reporter: Reporter) -> Kept:
+def _plan_now(job: Job, ground: Groundwork, where: Situation, reporter: Reporter) -> KeptPlans:
     """Run what tells how long steps take, and decide."""
     model, num_bands, largest_px = ground.model, len(ground.bands), ground.largest_px
     effort = _effort(job, ground.splits)
@@ -132,7 +132,7 @@ def _plan_now(job: Job, ground: Groundwork, where: Situation, reporter: Reporter
             if isinstance(tried, Rejected):
                 raise
     train_plan = recorded_where_faster(job, model, num_bands, tried, plans.predict, where, reporter, effort)
-    return Kept(where, plans.facts, train_plan, plans.predict, plans.resident_bytes)
+    return KeptPlans(where, plans.facts, train_plan, plans.predict, plans.resident_bytes)
 
 
 def _effort(job: Job, splits: Splits) -> Effort:

@@ -30,7 +30,7 @@ _SECTIONS = ("task", "seed", "model", "train", "limits")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptPlans:
     """Plans of a job, and all that was decided on the way to them."""
 
     where: Situation
@@ -53,7 +53,7 @@ def recall_halo(job: Job, bands: Sequence[str], model: nn.Module, find: Any) -> 
     return found
 
 
-def recall(job: Job, ground: Groundwork, where: Situation) -> Kept | None:
+def recall(job: Job, ground: Groundwork, where: Situation) -> KeptPlans | None:
     """Return what was planned before, if it would be planned so again; None: it must be planned."""
     from outsize.measure.remembered import recall as recall_file
 
@@ -65,7 +65,7 @@ def recall(job: Job, ground: Groundwork, where: Situation) -> Kept | None:
     return kept
 
 
-def keep(job: Job, ground: Groundwork, kept: Kept) -> None:
+def keep(job: Job, ground: Groundwork, kept: KeptPlans) -> None:
     """Remember plans for the next time, unless something was put off to it, or others used the device meanwhile."""
     from outsize.measure.remembered import remember
     from outsize.measure.shared import is_shared
@@ -88,7 +88,7 @@ def keep(job: Job, ground: Groundwork, kept: Kept) -> None:
     remember(_file_name(job, ground, where, device), tree)
 
 
-def _read(tree: Any, where: Situation) -> Kept | None:
+def _read(tree: Any, where: Situation) -> KeptPlans | None:
     """Return what a file holds, seen from the machine as it is now; None where it makes no sense."""
     facts = facts_from_dict(tree["facts"])
     train, predict = plan_from_dict(tree["train"]), plan_from_dict(tree["predict"])
@@ -103,7 +103,7 @@ def _read(tree: Any, where: Situation) -> Kept | None:
         return None
     machine = replace(where.machine, usable_share=facts.machine.usable_share)
     now = replace(where, machine=machine, fuse=fuse, pages=pages, note=note, learnt=facts.learnt)
-    return Kept(now, replace(facts, machine=machine), train, predict, resident_bytes)
+    return KeptPlans(now, replace(facts, machine=machine), train, predict, resident_bytes)
 
 
 def _fuse(tree: dict[str, Any]) -> Fuse:
@@ -111,7 +111,7 @@ def _fuse(tree: dict[str, Any]) -> Fuse:
     return Fuse(**{**{name: tuple(paths) for name, paths in tree.items()}, "shifts": shifts})
 
 
-def _still_holds(kept: Kept, job: Job) -> bool:
+def _still_holds(kept: KeptPlans, job: Job) -> bool:
     """Whether plans fit what is free now, and not so much more is free that others might be better."""
     from outsize.plan.predict.choose import limit_of, usable_bytes
 
@@ -127,7 +127,7 @@ def _still_holds(kept: Kept, job: Job) -> bool:
     return all(each.paged or each.peak_bytes <= room_bytes for each in plans)
 
 
-def _is_as_learnt(job: Job, ground: Groundwork, kept: Kept) -> bool:
+def _is_as_learnt(job: Job, ground: Groundwork, kept: KeptPlans) -> bool:
     """Whether what a real step taught is still what is remembered of it: a shortage of memory teaches more."""
     from outsize.planning.trying.profiling import remembered_lesson
 

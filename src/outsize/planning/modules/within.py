@@ -206,7 +206,7 @@ def _limit_bytes(budget: str | int | None, machine: Machine, room_bytes: int) ->
     return min(limit_bytes, room_bytes)
 
 
-class _Asked(BaseModel):
+class _Budget(BaseModel):
     """A budget in words, which is read as a job's limits are and refused in the same way."""
 
     budget: Bytes
@@ -215,9 +215,9 @@ class _Asked(BaseModel):
 def _asked_bytes(budget: str | int) -> int:
     if isinstance(budget, str):
         try:
-            return _Asked.model_validate({"budget": budget}).budget
+            return _Budget.model_validate({"budget": budget}).budget
         except ValidationError as error:
-            raise JobError(mistake(error, _Asked, "outsize.within")) from None
+            raise JobError(mistake(error, _Budget, "outsize.within")) from None
     if type(budget) is not int or budget <= 0:
         needed = 'a whole number of bytes, more than 0, or e.g. "16GiB"'
         raise JobError(explain("the budget is no size", repr(budget), needed, "correct it"))

@@ -40,7 +40,7 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Trial:
+class GraphTrial:
     """What the process that tries has to know."""
 
     job: Job
@@ -57,7 +57,7 @@ def cannot_be(why: str) -> Recorded:
 
 
 def try_aside(
-    trial: Trial, *, patience_s: float = PATIENCE_S, tick: Callable[[], object] = lambda: None
+    trial: GraphTrial, *, patience_s: float = PATIENCE_S, tick: Callable[[], object] = lambda: None
 ) -> Recorded:
     """Try in another process, as long as there is patience for it."""
     try:
@@ -66,7 +66,7 @@ def try_aside(
         return replace(cannot_be(str(error)), is_passing=True)
 
 
-def _tried_there(trial: Trial) -> Recorded:
+def _tried_there(trial: GraphTrial) -> Recorded:
     import torch
 
     from outsize.measure.memory import capped
@@ -76,7 +76,7 @@ def _tried_there(trial: Trial) -> Recorded:
         return tried(trial)
 
 
-def tried(trial: Trial) -> Recorded:
+def tried(trial: GraphTrial) -> Recorded:
     """Run the recorded step, and the plain one from the same weights and from weights next to them.
 
     Where the plain one has no room, losses of the recorded one shall at least be numbers.
@@ -119,7 +119,7 @@ class _Ran:
 
 
 def _ran(
-    trial: Trial, model: nn.Module, tell: Callable[[str], object] = lambda _: None, **settings: bool
+    trial: GraphTrial, model: nn.Module, tell: Callable[[str], object] = lambda _: None, **settings: bool
 ) -> _Ran:
     """Run a few steps of a copy of the model, and let it go."""
     import torch

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outsize.job import Job
-from outsize.plan.effort import Budget, Effort, Sample, cap_bytes, samples, why_profiled_so
+from outsize.plan.effort import Budget, Effort, TrialStep, cap_bytes, samples, why_profiled_so
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
 from outsize.planning.trying.aside import NoAnswer, TookTooLong, run_aside
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.measure.learning import Seen
+    from outsize.measure.learning import SeenStep
     from outsize.plan.times import Learnt
     from outsize.planning.jobs.planning import Situation
     from outsize.strategies.steps.step import Terms
@@ -96,7 +96,7 @@ def _learn(
         what = f"running {title} on {device} to learn its time; remembered for the next plan"
         reporter.say("profiling", what)
         shape = (sample.batch, num_bands, *sides_of(sample.side_px))
-        subject = Subject(job, model, shape, device, where.bf16, where.fuse, cap)
+        subject = ProfiledStep(job, model, shape, device, where.bf16, where.fuse, cap)
         with reporter.bar(title, math.ceil(budget.left_s), "s") as bar:
             try:
                 seen = _seen(subject, budget, bar.advance)
@@ -142,7 +142,7 @@ def _room(job: Job, where: Situation) -> tuple[float, int]:
 
 def _look(
     where: Situation, step_of: Callable[[int, Size], StepFacts], batch: int, side_px: Size
-) -> Sample | None:
+) -> TrialStep | None:
     """Follow a step on shapes; None where the model does not run on that size."""
     from outsize.errors import TraceError
     from outsize.plan.memory.cost import StepCost
@@ -151,7 +151,7 @@ def _look(
         facts = step_of(batch, side_px)
     except TraceError:
         return None
-    return Sample(batch, side_px, StepCost(facts).peak_bytes(), where.clock.step_s(facts.ops))
+    return TrialStep(batch, side_px, StepCost(facts).peak_bytes(), where.clock.step_s(facts.ops))
 
 
 def remembered_lesson(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Learnt | None:
@@ -189,7 +189,7 @@ def _names(job: Job, model: nn.Module, num_bands: int, where: Situation) -> list
     ]
 
 
-def _seen(subject: Subject, budget: Budget, tick: Callable[[], object]) -> Seen | None:
+def _seen(subject: ProfiledStep, budget: Budget, tick: Callable[[], object]) -> SeenStep | None:
     """Look at steps, on a GPU in a process of its own; None where there was no room for them after all."""
     if subject.device.type != "cuda":
         return see(subject)
@@ -202,7 +202,7 @@ def _seen(subject: Subject, budget: Budget, tick: Callable[[], object]) -> Seen 
 
 
 @dataclass(frozen=True)
-class Subject:
+class ProfiledStep:
     """A step to look at."""
 
     job: Job
@@ -214,7 +214,7 @@ class Subject:
     cap_bytes: int = 0  # that torch may hold of a GPU for it; 0: not known
 
 
-def see(subject: Subject) -> Seen | None:
+def see(subject: ProfiledStep) -> SeenStep | None:
     """Run steps and look at them; None where there is no room for them."""
     import torch
 

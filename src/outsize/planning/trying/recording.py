@@ -13,7 +13,7 @@ from outsize.plan.effort import Effort, why_no_trial
 from outsize.plan.plan import Plan, Rejected
 from outsize.planning.jobs.planning import Situation, may_record
 from outsize.planning.trying import graph_trial
-from outsize.planning.trying.graph_trial import Recorded, Trial, cannot_be, try_aside
+from outsize.planning.trying.graph_trial import GraphTrial, Recorded, cannot_be, try_aside
 from outsize.progress import Reporter
 from outsize.units import format_bytes, format_seconds
 
@@ -124,7 +124,7 @@ def _recall_or_try(
         reporter.say(
             "recording", f"trying whether the step {what} as one CUDA graph; remembered for the next time"
         )
-        trial, left_s = Trial(job, model, num_bands, plan, where.bf16, device), effort.budget.left_s
+        trial, left_s = GraphTrial(job, model, num_bands, plan, where.bf16, device), effort.budget.left_s
         with reporter.bar("the step as one CUDA graph", math.ceil(left_s), "s") as bar:
             return try_aside(trial, patience_s=left_s, tick=bar.advance)
 

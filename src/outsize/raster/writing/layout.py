@@ -26,7 +26,7 @@ Tag = tuple[int, int, int, bytes]  # number, type, count, value as it lies in th
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BlockLayout:
     """Where each block of a file lies, and everything that comes before the first."""
 
     height: int
@@ -59,9 +59,9 @@ class Layout:
 
 def lay_out(
     size: tuple[int, int], num_bands: int, dtype: str, block_px: int, georef: GeoRef, nodata: float | None
-) -> Layout:
+) -> BlockLayout:
     """Plan a file of `size` (height, width) whose blocks are `block_px` square, a multiple of 16."""
-    empty = Layout(*size, num_bands, dtype, block_px, b"")
+    empty = BlockLayout(*size, num_bands, dtype, block_px, b"")
     num_blocks = num_bands * empty.grid[0] * empty.grid[1]
     tags = _image_tags(empty) + _place_tags(georef, num_bands)
     if nodata is not None:
@@ -73,10 +73,10 @@ def lay_out(
     start = len(_assemble([*tags, (324, _LONG8, num_blocks, sizes)]))
     offsets = (np.arange(num_blocks, dtype="<u8") * empty.block_bytes + start).astype("<u8").tobytes()
     header = _assemble([*tags, (324, _LONG8, num_blocks, offsets)])
-    return Layout(*size, num_bands, dtype, block_px, header)
+    return BlockLayout(*size, num_bands, dtype, block_px, header)
 
 
-def _image_tags(layout: Layout) -> list[Tag]:
+def _image_tags(layout: BlockLayout) -> list[Tag]:
     kind, bands = np.dtype(layout.dtype), layout.num_bands
     tags = [
         _numbers(256, _LONG, layout.width),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from outsize.errors import OutputError, explain
 from outsize.raster import disk
 from outsize.raster.reading import SceneInfo
-from outsize.raster.writing.layout import Layout, lay_out
+from outsize.raster.writing.layout import BlockLayout, lay_out
 from outsize.tiles.window import Window
 
 _STATE, _MARKS, _PARTIAL = "tiles.json", "tiles.done", "tiles.partial"
@@ -54,7 +54,9 @@ class TileStore:
     An interrupted store is taken up again by `open` with the same key; a different key starts anew.
     """
 
-    def __init__(self, folder: Path, info: SceneInfo, layouts: dict[str, Layout], num_tiles: int) -> None:
+    def __init__(
+        self, folder: Path, info: SceneInfo, layouts: dict[str, BlockLayout], num_tiles: int
+    ) -> None:
         self.folder, self.info = folder, info
         self._layouts = layouts
         self._files: dict[str, FileIO] = {}
@@ -269,7 +271,7 @@ class TileStore:
                 self.folder.rmdir()
 
 
-def _clip(array: NDArray[Any], core: Window, inside: Window, layout: Layout) -> NDArray[Any]:
+def _clip(array: NDArray[Any], core: Window, inside: Window, layout: BlockLayout) -> NDArray[Any]:
     """Return the part of a core's array that lies inside the scene, as (bands, rows, columns)."""
     pixels = array if array.ndim == 3 else array[None]
     if pixels.shape == (layout.num_bands, core.height, core.width):
@@ -280,7 +282,7 @@ def _clip(array: NDArray[Any], core: Window, inside: Window, layout: Layout) -> 
     return pixels
 
 
-def _write_blocks(file: FileIO, layout: Layout, inside: Window, pixels: NDArray[Any]) -> None:
+def _write_blocks(file: FileIO, layout: BlockLayout, inside: Window, pixels: NDArray[Any]) -> None:
     step = layout.block_px
     scene = Window(0, 0, layout.height, layout.width)
     for row in range(inside.row // step * step, inside.row_end, step):
@@ -300,11 +302,11 @@ def _write_blocks(file: FileIO, layout: Layout, inside: Window, pixels: NDArray[
                 _write_at(file, offset, whole.data.cast("B"))
 
 
-def _empty_block(layout: Layout) -> NDArray[Any]:
+def _empty_block(layout: BlockLayout) -> NDArray[Any]:
     return np.zeros((layout.block_px, layout.block_px), layout.dtype)
 
 
-def _read_block(file: FileIO, offset: int, layout: Layout) -> NDArray[Any]:
+def _read_block(file: FileIO, offset: int, layout: BlockLayout) -> NDArray[Any]:
     file.seek(offset)
     block = _empty_block(layout)
     view = block.data.cast("B")

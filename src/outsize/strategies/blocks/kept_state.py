@@ -21,7 +21,7 @@ PLAIN = (
 )  # fmt: skip
 
 
-class Place(Protocol):
+class StatePlace(Protocol):
     """What is told of each."""
 
     def changes(self) -> list[Any]:

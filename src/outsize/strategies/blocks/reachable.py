@@ -24,9 +24,9 @@ from outsize.strategies.blocks.kept_state import (
     Cell,
     Items,
     Numbers,
-    Place,
     Rest,
     State,
+    StatePlace,
     Variables,
     is_stateful,
 )
@@ -44,15 +44,15 @@ _MOST = 100_000  # objects that are looked at
 
 
 @dataclass(frozen=True)
-class Where:
+class StateOwner:
     """Whose state it is: the module that leads to it, and a name for a message."""
 
     module: str
     name: str
 
-    def of(self, name: object) -> Where:
+    def of(self, name: object) -> StateOwner:
         """Return where a part of it is."""
-        return Where(self.module, f"{self.name}.{name}" if self.name else str(name))
+        return StateOwner(self.module, f"{self.name}.{name}" if self.name else str(name))
 
     def __str__(self) -> str:
         return f"{self.name} of '{self.module}'" if self.module else self.name
@@ -74,13 +74,13 @@ class Reachable:
         self._besides = besides
         self._seen: dict[int, Any] = {}
         self._classes: set[type] = set()
-        self._places: list[tuple[Where, Place]] = []
-        todo: deque[tuple[Where, Any]] = deque()
+        self._places: list[tuple[StateOwner, StatePlace]] = []
+        todo: deque[tuple[StateOwner, Any]] = deque()
         for name, module in model.named_modules(prefix=path):
-            todo.append((Where(name, ""), module))
+            todo.append((StateOwner(name, ""), module))
         for name, generator in (("Python's random", _python()), ("numpy's random", _numpy())):
-            todo.append((Where("", name), generator))
-        todo.extend((Where("", "an argument"), each) for each in others)
+            todo.append((StateOwner("", name), generator))
+        todo.extend((StateOwner("", "an argument"), each) for each in others)
         while todo and len(self._seen) < _MOST:
             where, each = todo.popleft()
             if isinstance(each, PLAIN) or id(each) in self._seen:
@@ -88,10 +88,10 @@ class Reachable:
             self._seen[id(each)] = each  # an id is good for as long as its object lives
             todo.extend(self._look(where, each))
 
-    def changes(self) -> list[Where]:
+    def changes(self) -> list[StateOwner]:
         """List what is not as it was."""
         return [
-            Where(where.module, where.name if part is None else where.of(part).name)
+            StateOwner(where.module, where.name if part is None else where.of(part).name)
             for where, place in self._places
             for part in place.changes()
         ]
@@ -101,7 +101,7 @@ class Reachable:
         for _, place in self._places:
             place.put_back()
 
-    def _look(self, where: Where, each: Any) -> Iterator[tuple[Where, Any]]:
+    def _look(self, where: StateOwner, each: Any) -> Iterator[tuple[StateOwner, Any]]:
         if isinstance(each, Tensor | np.ndarray):
             self._places.append((where, Numbers(each)))
         elif is_stateful(each):
@@ -118,7 +118,7 @@ class Reachable:
         else:
             yield from self._of_code(where, each)
 
-    def _module(self, where: Where, module: nn.Module) -> Iterator[tuple[Where, Any]]:
+    def _module(self, where: StateOwner, module: nn.Module) -> Iterator[tuple[StateOwner, Any]]:
         own = vars(module)
         for name, part in own.items():
             if isinstance(part, dict) and name in _BOOKS and name not in self._besides:
@@ -127,17 +127,17 @@ class Reachable:
         yield from _functions_of(where, type(module), ("forward",))
         yield from self._class(where, type(module))
 
-    def _variables(self, where: Where, place: Variables) -> Iterator[tuple[Where, Any]]:
+    def _variables(self, where: StateOwner, place: Variables) -> Iterator[tuple[StateOwner, Any]]:
         self._places.append((where, place))
         yield from ((where.of(name), part) for name, part in place.parts())
 
-    def _class(self, where: Where, kind: type) -> Iterator[tuple[Where, Any]]:
+    def _class(self, where: StateOwner, kind: type) -> Iterator[tuple[StateOwner, Any]]:
         for each in kind.__mro__:
             if _is_users(each) and each not in self._classes:
                 self._classes.add(each)
                 yield from self._variables(where.of(each.__name__), Variables(vars(each), owner=each))
 
-    def _of_code(self, where: Where, each: Any) -> Iterator[tuple[Where, Any]]:
+    def _of_code(self, where: StateOwner, each: Any) -> Iterator[tuple[StateOwner, Any]]:
         if isinstance(each, types.MethodType):
             yield where, each.__self__
             yield where, each.__func__
@@ -159,7 +159,7 @@ class Reachable:
             yield from _functions_of(where, type(each), ("__call__", "forward"))
             yield from self._class(where, type(each))
 
-    def _function(self, where: Where, function: types.FunctionType) -> Iterator[tuple[Where, Any]]:
+    def _function(self, where: StateOwner, function: types.FunctionType) -> Iterator[tuple[StateOwner, Any]]:
         names = [name for name in _names_in(function.__code__) if name in function.__globals__]
         yield from self._variables(where, Variables(function.__globals__, names))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -176,7 +176,7 @@ _BOOKS = frozenset(name for name in vars(nn.Module()) if name.startswith("_") or
 }
 
 
-def _functions_of(where: Where, kind: type, names: Iterable[str]) -> Iterator[tuple[Where, Any]]:
+def _functions_of(where: StateOwner, kind: type, names: Iterable[str]) -> Iterator[tuple[StateOwner, Any]]:
     """Yield methods of a class, and those that they call by name."""
     todo, seen = list(names), set(names)
     while todo:

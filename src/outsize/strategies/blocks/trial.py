@@ -49,13 +49,13 @@ def unfit(model: nn.Module, paths: Collection[str], run: Callable[[], object]) -
             try:
                 run()
                 return found
-            except _Asked:
+            except _Dropped:
                 pass
         run()  # keeping all: it goes backward on the way
     return found
 
 
-class _Asked(RuntimeError):
+class _Dropped(RuntimeError):
     """Raised where a forward needs what was dropped."""
 
 
@@ -64,7 +64,7 @@ def _drop(_: Tensor) -> None:
 
 
 def _asked(_: None) -> Tensor:
-    raise _Asked
+    raise _Dropped
 
 
 @contextmanager
@@ -123,7 +123,7 @@ class _Pair:
             with generators.as_before(), self._buffers.aside(), _held(saved), _Drawing() as drawing:
                 self._once(self._block, *args, **kwargs)
         except _MISTAKES as error:
-            if isinstance(error, RuntimeError) and (ran_out(error) or isinstance(error, _Asked)):
+            if isinstance(error, RuntimeError) and (ran_out(error) or isinstance(error, _Dropped)):
                 raise
             self._refuse(self._path, f"it fails when it runs again ({first_line(error)})")
         else:
@@ -169,7 +169,7 @@ def _held(saved: list[_Held]) -> Iterator[None]:
 
     def unpack(held: _Held) -> Tensor:
         if held.tensor is None:
-            raise _Asked
+            raise _Dropped
         return held.tensor
 
     with saved_tensors_hooks(pack, unpack):

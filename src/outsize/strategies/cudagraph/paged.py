@@ -21,9 +21,9 @@ from torch import Tensor
 
 from outsize.strategies.compat import ask_no_pool, ask_pool, drop_pool, drop_workspaces, noted
 from outsize.strategies.cudagraph.pages.addresses import NoAddressesError, addresses
-from outsize.strategies.cudagraph.pages.apart import Apart, uses_of
+from outsize.strategies.cudagraph.pages.apart import OwnAddresses, uses_of
 from outsize.strategies.cudagraph.pages.pages import PAGE_BYTES, Pages, driver
-from outsize.strategies.cudagraph.pages.sharing import Use, shared_pages
+from outsize.strategies.cudagraph.pages.sharing import AddressUse, shared_pages
 from outsize.units import format_bytes
 
 _TIMES = 8  # as many addresses as the card has bytes: each is taken once, however often a step takes and gives back
@@ -47,9 +47,9 @@ class PagedMemory:
         self._device = device
         self._index = torch.cuda.current_device() if device.index is None else device.index
         self._limit = _Limit(device)
-        self._uses: list[Use] = []
+        self._uses: list[AddressUse] = []
         self._before_bytes = self._counted_bytes = 0  # held by torch, and addresses that it counts as held
-        self._apart: Apart | None = None
+        self._apart: OwnAddresses | None = None
         self._pages = Pages(device, _TIMES * self._limit.total_bytes, self._limit.total_bytes)
         self._close = weakref.finalize(self, _close, self._pages, self._limit)
         self._close.atexit = False  # the driver may be gone
@@ -67,7 +67,7 @@ class PagedMemory:
         stream = torch.cuda.current_stream(self._device).cuda_stream
         handing = addresses()
         handing.open(self._pages.address, self._pages.size_bytes)
-        self._apart = Apart(self._index, handing, self._limit.total_bytes // 4)
+        self._apart = OwnAddresses(self._index, handing, self._limit.total_bytes // 4)
         with ExitStack() as ends:
             self._limit.lift()  # until pages count, or it is closed
             trace = ends.enter_context(noted(self._device))

@@ -25,7 +25,7 @@ from outsize.strategies.kernels.enlarged import Scales, back_by_products, pays
 from outsize.strategies.kernels.entropy.cross_entropy import summed
 from outsize.strategies.kernels.folded import can_fold, folded_convolution, folds
 from outsize.strategies.kernels.fused_layer import suits
-from outsize.strategies.kernels.join.joined import Window, can_shift, joined_convolution
+from outsize.strategies.kernels.join.joined import ConvWindow, can_shift, joined_convolution
 from outsize.strategies.kernels.norm.batch_norm import FusedNorm
 from outsize.strategies.kernels.pool.max_pool import FusedPool, can_pool
 
@@ -131,7 +131,7 @@ def _joined(module: JoinedConv2d, skip: Tensor, up: Tensor, shift: Tensor | None
         cast_weights = _as_autocast_does(module, skip)
     if cast_weights is None:  # torch casts both at once
         return type(module).forward(module, skip, up if shift is None else up + shift[:, None, None])
-    window = Window(
+    window = ConvWindow(
         *(cast(tuple[int, int], each) for each in (module.stride, module.padding, module.dilation))
     )
     return joined_convolution(skip, up, *cast_weights, window, shift)
@@ -187,7 +187,7 @@ def fusible(model: nn.Module, facts: StepFacts) -> Fuse:
 
 
 def _can_shift(join: Any) -> bool:
-    return can_shift(join.weight, Window(join.stride, join.padding, join.dilation))
+    return can_shift(join.weight, ConvWindow(join.stride, join.padding, join.dilation))
 
 
 def _leaves_its_bias(module: nn.Module) -> bool:

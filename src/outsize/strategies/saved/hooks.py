@@ -20,7 +20,7 @@ from outsize.strategies.saved.packing import LearningPacking, Names, Packing, Sa
 from outsize.strategies.saved.recipes import fuses
 from outsize.strategies.saved.switch import Switch
 from outsize.strategies.saved.values import Kept, Value, leaves_of
-from outsize.strategies.saved.watch import Site, Watch
+from outsize.strategies.saved.watch import ForwardWatch, Site
 
 __all__ = ["SavedStats", "SavedTensors", "recomputable"]
 
@@ -109,7 +109,7 @@ class SavedTensors:
         """Watch all, and find out what need not be watched the next time."""
         for kind in {each.device.type for each in self._model.parameters()}:
             fuses(kind)  # builds what backward will need, here where no harm is done if it cannot
-        with _forgetting(Watch(self._where, dear=self._dear)) as watch, watch:
+        with _forgetting(ForwardWatch(self._where, dear=self._dear)) as watch, watch:
             packing = LearningPacking(names, self._where, self._recompute, watch)
             with self._hooks(packing):
                 yield
@@ -129,7 +129,7 @@ class SavedTensors:
             with self._hooks(packing):
                 yield
         else:
-            with _forgetting(Watch(self._where, self._sites, self._dear)) as watch:
+            with _forgetting(ForwardWatch(self._where, self._sites, self._dear)) as watch:
                 packing = Packing(names, self._where, self._recompute, versions, watch)
                 with self._where.only_in(watch, self._places), self._hooks(packing):
                     yield
@@ -147,7 +147,7 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def _forgetting(watch: Watch) -> Iterator[Watch]:
+def _forgetting(watch: ForwardWatch) -> Iterator[ForwardWatch]:
     try:
         yield watch
     finally:
@@ -171,7 +171,7 @@ def recomputable(model: nn.Module, run: Callable[[], object], *, most_ops: int =
             listing.append((key, value))
         return without_history(tensor)
 
-    with Where(model) as where, _forgetting(Watch()) as watch, watch:
+    with Where(model) as where, _forgetting(ForwardWatch()) as watch, watch:
         names = Names(list(model.modules()), where)
         with saved_tensors_hooks(look, lambda tensor: tensor):
             run()

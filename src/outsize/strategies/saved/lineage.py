@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from outsize.strategies.saved.recipes import Normed, Recipe, Source, fuses
+from outsize.strategies.saved.recipes import CallRecipe, Normed, Source, fuses
 from outsize.strategies.saved.values import Kept, Signal, Slot, Value
 
 _aten = torch.ops.aten
@@ -42,7 +42,7 @@ def note(node: Any, value: Value | Kept) -> None:
     node.metadata[_MARK] = weakref.ref(value)
 
 
-def read(tensor: Tensor) -> Recipe | Normed | None:
+def read(tensor: Tensor) -> CallRecipe | Normed | None:
     """Return how a tensor that has a history was made, from what is saved already; None where that is not enough.
 
         conv --x--> batch norm -----> sum ----> ReLU --> tensor
@@ -54,7 +54,7 @@ def read(tensor: Tensor) -> Recipe | Normed | None:
     return _recipe(tensor.grad_fn, tensor, _DEEPEST)
 
 
-def is_saved_by_its_maker(recipe: Recipe | Normed) -> bool:
+def is_saved_by_its_maker(recipe: CallRecipe | Normed) -> bool:
     """Whether backward of an operation needs its result, so that it is saved before anybody else can use it."""
     return recipe.func in (_aten.relu.default, _aten.relu_.default)
 
@@ -65,12 +65,12 @@ def is_told_by_itself(tensor: Tensor) -> bool:
     return type(node).__name__ == _FUSED and bool(tensor._version == node.version)
 
 
-def alike(ours: Recipe | Normed | None, theirs: Recipe | Normed | None) -> bool:
+def alike(ours: CallRecipe | Normed | None, theirs: CallRecipe | Normed | None) -> bool:
     """Whether two recipes do the same to the same tensors."""
     return ours is not None and theirs is not None and _form(ours) == _form(theirs)
 
 
-def _form(recipe: Recipe | Normed) -> tuple[Any, ...]:
+def _form(recipe: CallRecipe | Normed) -> tuple[Any, ...]:
     """Return the operations of a recipe and what they start from, for comparison."""
     if isinstance(recipe, Normed):
         rows = (None if each is None else Source(each, None) for each in (recipe.weight, recipe.bias))
@@ -113,7 +113,7 @@ def _name(func: Any) -> str:
     return name.removesuffix("_")
 
 
-def _recipe(node: Any, like: Tensor, depth: int) -> Recipe | Normed | None:
+def _recipe(node: Any, like: Tensor, depth: int) -> CallRecipe | Normed | None:
     """Return the recipe of the first result of a node, which is of the size and type of `like`."""
     kind = type(node).__name__
     if kind == "ReluBackward0":
@@ -130,7 +130,7 @@ def _recipe(node: Any, like: Tensor, depth: int) -> Recipe | Normed | None:
         func, names = _UNARY[kind]
         source = _source(node.next_functions[0], like, depth)
         rest = [getattr(node, f"_saved_{name}") for name in names]
-        return None if source is None else Recipe(func, [source, *rest], {})
+        return None if source is None else CallRecipe(func, [source, *rest], {})
     if kind == "AddBackward0":
         found = _normed((node, 0), like, depth, relu=False)
         return found or _sum(node, like, depth)
@@ -162,11 +162,11 @@ def _is_plain_sum(node: Any) -> bool:
     return node._saved_alpha == 1 and len(node.next_functions) == 2
 
 
-def _sum(node: Any, like: Tensor, depth: int) -> Recipe | None:
+def _sum(node: Any, like: Tensor, depth: int) -> CallRecipe | None:
     if not _is_plain_sum(node):
         return None
     first, second = (_source(edge, like, depth) for edge in node.next_functions)
-    return None if first is None or second is None else Recipe(_aten.add.Tensor, [first, second], {})
+    return None if first is None or second is None else CallRecipe(_aten.add.Tensor, [first, second], {})
 
 
 def _source(edge: tuple[Any, int], like: Tensor, depth: int) -> Source | None:
@@ -237,12 +237,12 @@ def _told_by_fused(node: Any) -> _Told:
     return _Told(func, _saved(x), weight, bias, rows, node.eps, relu=node.relu)
 
 
-def _cast(node: Any, like: Tensor) -> Recipe | None:
+def _cast(node: Any, like: Tensor) -> CallRecipe | None:
     """Return how autocast made a copy of a weight in another precision."""
     weight = getattr(node.next_functions[0][0], "variable", None)
     if weight is None or weight.shape != like.shape or weight.device != like.device:
         return None
-    return Recipe(_aten._to_copy.default, [Source(_parameter(weight), None)], {"dtype": like.dtype})
+    return CallRecipe(_aten._to_copy.default, [Source(_parameter(weight), None)], {"dtype": like.dtype})
 
 
 def _parameter(parameter: Tensor) -> Kept:

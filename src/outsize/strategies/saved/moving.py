@@ -17,11 +17,19 @@ from outsize.measure.tensors import fills_storage
 from outsize.plan.plan import Swap
 from outsize.plan.step import BLOCK_BYTES, Key
 from outsize.strategies.saved.packing import Packing, unpack
-from outsize.strategies.saved.values import Kept, Signal, Slot, Value, geometry_of, is_read_otherwise, send
+from outsize.strategies.saved.values import (
+    Kept,
+    Signal,
+    Slot,
+    Value,
+    geometry_of,
+    is_read_otherwise,
+    send,
+)
 from outsize.strategies.swap.move import Mover, Trip
 from outsize.strategies.swap.pinned import PinnedPool
-from outsize.strategies.swap.schedule import Eager, Schedule
-from outsize.strategies.swap.traffic import Counters, Sums, Tally
+from outsize.strategies.swap.schedule import Eager, SwapSchedule
+from outsize.strategies.swap.traffic import Counters, Sums, SwapTally
 from outsize.units import format_bytes
 
 # Marks for times cost the host a little: one forward of so many has them, not one of the first, which warm up.
@@ -34,7 +42,7 @@ class Shuttle:
     def __init__(self, device: torch.device, swap: Swap, tell: Callable[[str], object]) -> None:
         self._device, self._swap, self._tell = device, swap, tell
         late = {each.key for each in swap.moved if each.late}
-        by_plan = Schedule.of(((each.key, each.release, each.fetch) for each in swap.moved), late)
+        by_plan = SwapSchedule.of(((each.key, each.release, each.fetch) for each in swap.moved), late)
         self._times = by_plan if swap.ahead_bytes is None else Eager(swap.ahead_bytes)
         self._signals = by_plan.fetch.keys() | by_plan.late.keys()
         self._wanted = _Wanted(swap)
@@ -68,7 +76,7 @@ class Shuttle:
     @contextmanager
     def uncounted(self) -> Iterator[None]:
         """Count nothing of what runs inside, which may be of any size."""
-        before = (Tally() if self._mover is None else self._mover.tally).so_far()
+        before = (SwapTally() if self._mover is None else self._mover.tally).so_far()
         try:
             yield
         finally:

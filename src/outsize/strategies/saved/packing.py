@@ -17,9 +17,9 @@ from outsize.plan.step import Key
 from outsize.strategies.saved.lineage import alike, is_saved_by_its_maker, known, note, read
 from outsize.strategies.saved.values import (
     Kept,
+    SavedUse,
     Signal,
     Slot,
-    Use,
     Value,
     changed,
     geometry_of,
@@ -27,7 +27,7 @@ from outsize.strategies.saved.values import (
     leaves_of,
     sites_of,
 )
-from outsize.strategies.saved.watch import Site, Watch
+from outsize.strategies.saved.watch import ForwardWatch, Site
 
 _DEEPEST_OPS = 64  # in a row; a residual stream could else be followed back to the first layer
 _REFUSED, _SHARED = -1, -2  # in place of versions: no recipe was seen; kept for another who saved it
@@ -62,7 +62,7 @@ def unpack(held: Slot | Kept | Signal) -> Tensor:
         held.trip.unpacked(held.key)
         return found
     assert type(held) is Slot
-    value, use = held.value, Use(held.pack, held.module)
+    value, use = held.value, SavedUse(held.pack, held.module)
     if value.tensor is not None or value.cached is not None:
         tensor, _ = value.make(use)
     else:
@@ -124,7 +124,7 @@ class Packing:
         where: Where,
         recompute: frozenset[Key],
         versions: dict[Key, int],
-        watch: Watch | None = None,  # for what the graph does not tell
+        watch: ForwardWatch | None = None,  # for what the graph does not tell
     ) -> None:
         self.names, self._where, self._recompute, self._versions = names, where, recompute, versions
         self._watch = watch
@@ -249,7 +249,7 @@ class Packing:
 class LearningPacking(Packing):
     """The pack hook of a forward of which all is watched; it finds out what the graph alone could have told."""
 
-    def __init__(self, names: Names, where: Where, recompute: frozenset[Key], watch: Watch) -> None:
+    def __init__(self, names: Names, where: Where, recompute: frozenset[Key], watch: ForwardWatch) -> None:
         super().__init__(names, where, recompute, {}, watch)
         self._all = watch
         self._told: list[tuple[Key, weakref.ref[Value], int | None]] = []  # a version where the graph agrees

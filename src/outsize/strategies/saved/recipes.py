@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outsize.strategies.kernels.norm import fused
-from outsize.strategies.saved.values import Geometry, Kept, Use, Value
+from outsize.strategies.saved.values import Geometry, Kept, SavedUse, Value
 
 # Where batch norm (with the sum and the ReLU behind it) is replayed by one fused kernel instead of the kernels of
 # the first time. Those give the same bits again, which matters on a CPU; one pass over memory matters on a GPU.
@@ -72,13 +72,13 @@ class Source(NamedTuple):
     value: Value | Kept
     geometry: Geometry | None
 
-    def make(self, use: Use) -> tuple[Tensor, bool]:
+    def make(self, use: SavedUse) -> tuple[Tensor, bool]:
         """Return the tensor, and whether nobody else holds it."""
         tensor, private = self.value.make(use)
         return (tensor if self.geometry is None else tensor.as_strided(*self.geometry)), private
 
 
-class Recipe:
+class CallRecipe:
     """One call of an operation; tensors among its arguments are replaced by sources."""
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Recipe:
             self._outputs = {}
         self._outputs[index] = weakref.ref(value)
 
-    def make(self, use: Use) -> Tensor | dict[int, Tensor]:
+    def make(self, use: SavedUse) -> Tensor | dict[int, Tensor]:
         """Run the operation again and return its output, or outputs by number where several are promised."""
         made = _make_fused(self, use)
         if made is not None:
@@ -120,7 +120,7 @@ class Recipe:
             return {index: result[index] for index in self._outputs}
         return result if isinstance(result, Tensor) else result[0]
 
-    def hand_out(self, made: dict[int, Tensor], use: Use) -> None:
+    def hand_out(self, made: dict[int, Tensor], use: SavedUse) -> None:
         """Give other outputs to those who wait for them."""
         for index, tensor in made.items():
             value = self._outputs[index]() if self._outputs else None
@@ -136,7 +136,14 @@ class Normed:
     site = None  # nobody watches for it
 
     def __init__(
-        self, func: Any, x: Source, weight: Kept | None, bias: Kept | None, eps: float, *, relu: bool
+        self,
+        func: Any,
+        x: Source,
+        weight: Kept | None,
+        bias: Kept | None,
+        eps: float,
+        *,
+        relu: bool,
     ) -> None:
         self.func, self.x, self.weight, self.bias, self.eps, self.relu = func, x, weight, bias, eps, relu
         self.other: Source | None = None
@@ -153,7 +160,7 @@ class Normed:
         """How many recipes in a row it takes."""
         return 1 + max(source.value.depth for source in self.sources)
 
-    def make(self, use: Use) -> Tensor:
+    def make(self, use: SavedUse) -> Tensor:
         """Run the operations again: fused, or the very ones of the first time but for the running statistics."""
         x = self.x.make(use)[0]
         weight = None if self.weight is None else self.weight.make(use)[0]
@@ -165,7 +172,7 @@ class Normed:
         made = made if other is None else made.add_(other)
         return made.relu_() if self.relu else made
 
-    def hand_out(self, made: dict[int, Tensor], use: Use) -> None:
+    def hand_out(self, made: dict[int, Tensor], use: SavedUse) -> None:
         """Give other outputs to those who wait for them: there are none."""
 
 
@@ -178,7 +185,7 @@ def _gather(arguments: Any, sources: list[Source]) -> None:
             _gather(each, sources)
 
 
-def _filled(argument: Any, use: Use) -> Any:
+def _filled(argument: Any, use: SavedUse) -> Any:
     kind = type(argument)
     if kind is Source:
         return argument.make(use)[0]
@@ -191,7 +198,7 @@ _RELUS = {_aten.relu.default, _aten.relu_.default}
 _SUMS = {_aten.add.Tensor, _aten.add_.Tensor}
 
 
-def _make_fused(recipe: Recipe, use: Use) -> Tensor | None:
+def _make_fused(recipe: CallRecipe, use: SavedUse) -> Tensor | None:
     norm, other, relu = _fusible(recipe)
     if norm is None or norm.statistics is None:
         return None
@@ -200,7 +207,7 @@ def _make_fused(recipe: Recipe, use: Use) -> Tensor | None:
     return fused.normed(x, (*norm.statistics, weight, bias), added, relu=relu)
 
 
-def _fusible(recipe: Recipe) -> tuple[Recipe | None, Source | None, bool]:
+def _fusible(recipe: CallRecipe) -> tuple[CallRecipe | None, Source | None, bool]:
     """Find the batch norm that this operation ends, what is added to it, and whether a ReLU follows."""
     if recipe.statistics is not None:
         return recipe, None, False
@@ -222,6 +229,6 @@ def _size(source: Source) -> torch.Size:
     return (source.geometry or source.value.geometry)[0]
 
 
-def _passing(source: Source) -> Recipe | None:
+def _passing(source: Source) -> CallRecipe | None:
     recipe = source.value.recipe if source.geometry is None and source.value.passing else None
-    return recipe if type(recipe) is Recipe else None
+    return recipe if type(recipe) is CallRecipe else None

@@ -14,8 +14,8 @@ from outsize.measure.tensors import without_history
 
 if TYPE_CHECKING:
     from outsize.plan.step import Key
-    from outsize.strategies.saved.recipes import Normed, Recipe
-    from outsize.strategies.swap.move import Moved, Trip
+    from outsize.strategies.saved.recipes import CallRecipe, Normed
+    from outsize.strategies.swap.move import MovedStorage, Trip
 
 Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, stride, offset in the storage
 
@@ -27,7 +27,7 @@ Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, strid
 NEAR_PACKS = 24
 
 
-class Use(NamedTuple):
+class SavedUse(NamedTuple):
     """Where a tensor is wanted back: its place in the order of saving, and the module that saved it."""
 
     pack: int
@@ -47,7 +47,7 @@ class Value:
     )  # fmt: skip
 
     def __init__(
-        self, like: Tensor, version: int, recipe: Recipe | Normed | None = None, index: int = 0
+        self, like: Tensor, version: int, recipe: CallRecipe | Normed | None = None, index: int = 0
     ) -> None:
         self.geometry: Geometry = (like.shape, like.stride(), like.storage_offset())
         self.dtype, self.device = like.dtype, like.device
@@ -57,7 +57,7 @@ class Value:
         self.index = index  # which output of the recipe
         self.tensor: Tensor | None = None if recipe else like
         self.weak: weakref.ref[Tensor] | None = None  # the tensor where it is not held
-        self.away: Moved | None = None  # where the tensor is that was kept and moved to host memory
+        self.away: MovedStorage | None = None  # where the tensor is that was kept and moved to host memory
         self.settled = False  # True: no tensor held here or below knows its gradient function (a cycle)
         self.num_pending = 0  # times it was saved and not asked for yet
         self.last_pack = -1
@@ -111,7 +111,7 @@ class Value:
             return self.away.overwritten
         return self.tensor is not None and self.tensor._version != self.version
 
-    def make(self, use: Use) -> tuple[Tensor, bool]:
+    def make(self, use: SavedUse) -> tuple[Tensor, bool]:
         """Return the tensor, and whether nobody else holds it."""
         if self.tensor is not None:
             if self.tensor._version != self.version:
@@ -132,7 +132,7 @@ class Value:
             self.cached = result
         return result, self.cached is None
 
-    def take(self, made: Tensor, use: Use) -> None:
+    def take(self, made: Tensor, use: SavedUse) -> None:
         """Hold what another output's making made of this one too, if it is wanted soon."""
         if self.tensor is None and self.num_pending > 0 and use.pack - self.last_pack <= self.waits:
             self.cached = self._laid_out(made)
@@ -166,7 +166,7 @@ class Kept:
     def __init__(self, tensor: Tensor, version: int, module: str) -> None:
         self.tensor: Tensor | None = tensor  # without its history
         self.version, self.module = version, module
-        self.away: Moved | None = None  # where it is if it was moved to host memory
+        self.away: MovedStorage | None = None  # where it is if it was moved to host memory
 
     @property
     def geometry(self) -> Geometry:
@@ -193,7 +193,7 @@ class Kept:
         """Whether an in-place operation changed the tensor that is held."""
         return self.away.overwritten if self.away is not None else self._there._version != self.version
 
-    def make(self, use: Use) -> tuple[Tensor, bool]:
+    def make(self, use: SavedUse) -> tuple[Tensor, bool]:
         """Return the tensor, which others hold too."""
         if self.away is not None:
             return self.away.back(), False
@@ -207,7 +207,7 @@ class Kept:
         return self.tensor
 
 
-def send(value: Value | Kept, away: Moved) -> None:
+def send(value: Value | Kept, away: MovedStorage) -> None:
     """Leave a kept tensor to who moves it: all that hold the value get the tensor back from there."""
     value.away, value.tensor = away, None
 

@@ -15,7 +15,7 @@ from outsize.measure.tracing.where import Where, is_parameter
 from outsize.plan.memory.recompute import OF_IMAGES
 from outsize.strategies.saved.draws import dropout_scale
 from outsize.strategies.saved.lineage import is_told_by_itself, known, read
-from outsize.strategies.saved.recipes import Recipe, Source, convolution_settings, fuses
+from outsize.strategies.saved.recipes import CallRecipe, Source, convolution_settings, fuses
 from outsize.strategies.saved.values import Kept, Value, geometry_of, is_read_otherwise, leaves_of
 
 # Operations that cost little beside a convolution, by torch's name without the "_" of their in-place form.
@@ -67,7 +67,7 @@ def _rule(func: Any) -> _Rule | None:
     return _Rule(base, cheap, dear, writes, in_place) if cheap or dear or writes else None
 
 
-class Watch(TorchDispatchMode):
+class ForwardWatch(TorchDispatchMode):
     """Sees each operation of a forward and remembers recipes of the cheap ones.
 
     Below autograd: an operation comes here alone, with its casts done, and before its result is saved.
@@ -183,7 +183,9 @@ class Watch(TorchDispatchMode):
         """Let go of all values: hooks of the graph hold the watch, and values may hold the graph."""
         self._now.clear()
 
-    def _recipe(self, func: Any, rule: _Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recipe | None:
+    def _recipe(
+        self, func: Any, rule: _Rule, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> CallRecipe | None:
         if rule.name not in OF_IMAGES and not _has_gradient(args):
             return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
         if rule.name in BATCH_NORMS:
@@ -194,7 +196,7 @@ class Watch(TorchDispatchMode):
         if rule.in_place and (sources[0].value.recipe is None or not fills_storage(args[0])):
             return None  # what it was made from is overwritten now, or a part of it
         named = {name: self._sourced(each) for name, each in kwargs.items()}
-        recipe = Recipe(func, sources, named, in_place=rule.in_place)
+        recipe = CallRecipe(func, sources, named, in_place=rule.in_place)
         if rule.dear:
             recipe.settings = convolution_settings()
         return recipe
@@ -209,7 +211,7 @@ class Watch(TorchDispatchMode):
             return Source(value, None if geometry == value.geometry else geometry)
         return [self._sourced(each) for each in argument] if isinstance(argument, list | tuple) else argument
 
-    def _remember(self, func: Any, recipe: Recipe, rule: _Rule, result: Any) -> None:
+    def _remember(self, func: Any, recipe: CallRecipe, rule: _Rule, result: Any) -> None:
         outputs: list[Tensor] = [result] if isinstance(result, Tensor) else list(result)
         if rule.name in BATCH_NORMS and recipe.args[5] and fuses(outputs[0].device.type):
             recipe.statistics = (outputs[1], outputs[2])
@@ -229,11 +231,11 @@ class Watch(TorchDispatchMode):
                 recipe.promise(index, value)
             self._now[output.untyped_storage()] = value
 
-    def _dropout(self, recipe: Recipe, mask: Tensor) -> Recipe:
+    def _dropout(self, recipe: CallRecipe, mask: Tensor) -> CallRecipe:
         """Take the mask of the first time instead of drawing another; backward multiplies as forward does."""
         source, share, train = recipe.args
         scale = dropout_scale(share, train)
-        return Recipe(
+        return CallRecipe(
             torch.ops.aten.native_dropout_backward.default, [source, self._sourced(mask), scale], {}
         )
 

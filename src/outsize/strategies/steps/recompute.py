@@ -18,7 +18,7 @@ from outsize.strategies.swap.traffic import Meter
 Tell = Callable[[str], object]
 
 
-class Saving:
+class ForwardSaving:
     """What one forward pass runs in; the first one tells what the plan knew and the model did not do.
 
     The model carries hooks no longer than a forward, so that others may copy and run it in between.
@@ -59,9 +59,9 @@ class Saving:
 
 def saving(
     model: nn.Module, recompute: Recompute | None, swap: Swap | None, tell: Tell, meter: Meter | None = None
-) -> Saving:
+) -> ForwardSaving:
     """Return what one forward pass runs in."""
-    found = Saving(model, recompute or Recompute(), swap, tell)
+    found = ForwardSaving(model, recompute or Recompute(), swap, tell)
     if meter is not None and found.shuttle is not None:
         meter.watch(found.shuttle)
     return found

@@ -26,9 +26,9 @@ from torch import Tensor
 from outsize.plan.step import Key
 from outsize.strategies.saved.values import changed, is_read_otherwise
 from outsize.strategies.swap.pinned import Buffer, PinnedPool
-from outsize.strategies.swap.schedule import Eager, Schedule
+from outsize.strategies.swap.schedule import Eager, SwapSchedule
 from outsize.strategies.swap.streams import Mark, Streams, Way, open_streams
-from outsize.strategies.swap.traffic import Counters, Tally
+from outsize.strategies.swap.traffic import Counters, SwapTally
 
 
 class Mover:
@@ -49,7 +49,7 @@ class Mover:
     def __init__(
         self,
         device: torch.device,
-        times: Schedule | Eager,
+        times: SwapSchedule | Eager,
         pool: PinnedPool,
         *,
         streams: Streams | None = None,
@@ -59,7 +59,7 @@ class Mover:
         self.device, self.times, self.pool = device, times, pool
         self.streams = open_streams(device) if streams is None else streams
         self.timed = False  # may be set before any forward; costs two marks for each copy and each wait
-        self.tally = Tally()
+        self.tally = SwapTally()
         self.num_forgotten = 0  # times that marks were; what was taken before has none to wait for
         self._open: Trip | None = None
         self._dropped: deque[_Rest] = deque()
@@ -88,7 +88,7 @@ class Mover:
         """Return what was counted, and count from zero again; waits for copies that are timed and still run."""
         self.tally.sum_up(wait=True)
         counted = self.tally.counters(self.pool)
-        self.tally = Tally()
+        self.tally = SwapTally()
         return counted
 
     def close(self) -> None:
@@ -159,29 +159,31 @@ class Trip:
         times = mover.times
         self.mover = mover
         self.num_forgotten = mover.num_forgotten
-        self._schedule = times if isinstance(times, Schedule) else Schedule({}, {})
+        self._schedule = times if isinstance(times, SwapSchedule) else SwapSchedule({}, {})
         self._ahead_bytes = times.ahead_bytes if isinstance(times, Eager) else 0
-        self._order: list[weakref.ref[Moved]] | None = [] if isinstance(times, Eager) else None  # as taken
-        self._moved: weakref.WeakValueDictionary[Key, Moved] = weakref.WeakValueDictionary()
+        self._order: list[weakref.ref[MovedStorage]] | None = (
+            [] if isinstance(times, Eager) else None
+        )  # as taken
+        self._moved: weakref.WeakValueDictionary[Key, MovedStorage] = weakref.WeakValueDictionary()
         self._held: dict[Key, int] = {}  # bytes that are taken and not released, in order
         self._held_bytes = 0
         self.coming_bytes = 0  # asked for, and no use waited for them yet
 
-    def take(self, key: Key, tensor: Tensor) -> Moved:
+    def take(self, key: Key, tensor: Tensor) -> MovedStorage:
         """Begin to move the storage of a tensor out; its memory stays until its release, or where there is no room."""
         mover = self.mover
         mover.settle()
         tensor = tensor.detach()  # with its version, without the node that will hold it
         if not _plain(tensor, mover.device):
             mover.tally.num_resident += 1
-            return Moved(self, key, tensor, None)
+            return MovedStorage(self, key, tensor, None)
         num_bytes = tensor.untyped_storage().nbytes()
         buffer = mover.pool.take(num_bytes)
         if buffer is None:
             mover.tally.num_full += 1
             mover.tally.full_bytes += num_bytes
-            return Moved(self, key, tensor, None)
-        moved = Moved(self, key, tensor, buffer)
+            return MovedStorage(self, key, tensor, None)
+        moved = MovedStorage(self, key, tensor, buffer)
         moved.leave()
         self._moved[key] = moved
         self._held[key] = buffer.size_bytes
@@ -216,7 +218,7 @@ class Trip:
             self.mover.settle()
             self._fetch([found for each in due if (found := self._moved.get(each)) is not None])
 
-    def used(self, moved: Moved) -> None:
+    def used(self, moved: MovedStorage) -> None:
         """Without a plan: begin to bring back what was taken before this, as it will be used after."""
         if self._order is None:
             return
@@ -236,7 +238,7 @@ class Trip:
         if self._held.pop(key, None) is not None and (moved := self._moved.get(key)) is not None:
             moved.release()
 
-    def _fetch(self, due: list[Moved]) -> None:
+    def _fetch(self, due: list[MovedStorage]) -> None:
         for moved in due:
             if moved.is_away:
                 moved.fetch()
@@ -250,7 +252,7 @@ class _Rest(NamedTuple):
     buffer: Buffer | None
 
 
-class Moved:
+class MovedStorage:
     """A storage that was taken: what autograd holds instead of the tensors in it.
 
          take              release           fetch              back             dropped

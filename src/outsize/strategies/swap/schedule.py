@@ -10,7 +10,7 @@ from outsize.plan.step import Key
 
 
 @dataclass(frozen=True)
-class Schedule:
+class SwapSchedule:
     """When memory is given back and taken again. What is named nowhere: at the end of forward, and on demand."""
 
     release: Mapping[Key, tuple[Key, ...]]  # when this is packed: whose memory is given back
@@ -20,7 +20,9 @@ class Schedule:
     )  # when this is unpacked: as for `release`
 
     @classmethod
-    def of(cls, moves: Iterable[tuple[Key, Key | None, Key | None]], late: Container[Key] = ()) -> Schedule:
+    def of(
+        cls, moves: Iterable[tuple[Key, Key | None, Key | None]], late: Container[Key] = ()
+    ) -> SwapSchedule:
         """Make it from (key, when to release it, when to fetch it), in the order in which they shall be fetched.
 
         Those that are `late` are released when the other is not packed but unpacked.

@@ -100,7 +100,7 @@ _COUNTED = (
 )
 
 
-class Tally:
+class SwapTally:
     """Counts what is moved, and sums up times once they are known."""
 
     def __init__(self) -> None:

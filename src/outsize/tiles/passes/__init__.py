@@ -19,16 +19,16 @@ but the few rows that one pass looks over its own borders.
 
 from outsize.tiles.passes.around import pad_amounts, resize_ratio, slice_of
 from outsize.tiles.passes.layout import PassGraph, lay_out
-from outsize.tiles.passes.parts import Map, Part, Role
-from outsize.tiles.passes.regions import Walk, Work
+from outsize.tiles.passes.parts import Map, OpPart, Role
+from outsize.tiles.passes.regions import TileWork, Walk
 
 __all__ = [
     "Map",
-    "Part",
+    "OpPart",
     "PassGraph",
     "Role",
+    "TileWork",
     "Walk",
-    "Work",
     "lay_out",
     "pad_amounts",
     "resize_ratio",

@@ -8,11 +8,11 @@ from math import floor
 
 from outsize.graph import Op
 from outsize.tiles import spans
-from outsize.tiles.passes.parts import WAITS, Operand, Part, Role, map_at
+from outsize.tiles.passes.parts import WAITS, OpPart, PassOperand, Role, map_at
 from outsize.tiles.spans import Span
 
 
-def slide(op: Op, operands: Sequence[Operand]) -> Part:
+def slide(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     """Convolution and pooling; a window as large as the map is a pool."""
     settings = _window_settings(op, operands)
     if settings is None:
@@ -21,12 +21,12 @@ def slide(op: Op, operands: Sequence[Operand]) -> Part:
     assert first is not None
     kernels, paddings = op.ints("kernel"), op.ints("padding")
     if op.kind != "conv" and kernels == first.sizes and op.shape[-2:] == (1, 1) and not any(paddings):
-        return Part(Role.POOL)
+        return OpPart(Role.POOL)
     rows, cols = (spans.sliding(*each) for each in settings)
-    return Part(Role.LOCAL, map_at(op.shape, first.axes), (rows, cols))
+    return OpPart(Role.LOCAL, map_at(op.shape, first.axes), (rows, cols))
 
 
-def spread(op: Op, operands: Sequence[Operand]) -> Part:
+def spread(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     """Transposed convolution."""
     settings = _window_settings(op, operands)
     if settings is None:
@@ -34,7 +34,7 @@ def spread(op: Op, operands: Sequence[Operand]) -> Part:
     first = operands[0].map
     assert first is not None
     rows, cols = (_spreading(*each) for each in settings)
-    return Part(Role.LOCAL, map_at(op.shape, first.axes), (rows, cols))
+    return OpPart(Role.LOCAL, map_at(op.shape, first.axes), (rows, cols))
 
 
 def _spreading(kernel: int, stride: int, padding: int, dilation: int) -> Span:
@@ -48,7 +48,7 @@ def _spreading(kernel: int, stride: int, padding: int, dilation: int) -> Span:
     return span
 
 
-def _window_settings(op: Op, operands: Sequence[Operand]) -> list[tuple[int, int, int, int]] | None:
+def _window_settings(op: Op, operands: Sequence[PassOperand]) -> list[tuple[int, int, int, int]] | None:
     """Return kernel, stride, padding and dilation of rows and of columns; None: they are not the last two axes."""
     first = operands[0].map
     num_dims = len(op.shape)
@@ -60,7 +60,7 @@ def _window_settings(op: Op, operands: Sequence[Operand]) -> list[tuple[int, int
     return list(zip(*(op.ints(name) for name in names), strict=True))
 
 
-def resize(op: Op, operands: Sequence[Operand]) -> Part:
+def resize(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     """Nearest, bilinear and bicubic resizing by any factor, between corners or pixel centres."""
     num_dims, mode = len(op.shape), op.settings["mode"]
     taps = {"nearest": 0, "nearest_exact": 0, "bilinear": 1, "bicubic": 2}.get(str(mode))
@@ -70,12 +70,12 @@ def resize(op: Op, operands: Sequence[Operand]) -> Part:
         return WAITS
     out = map_at(op.shape, axes)
     if first is None:
-        return Part(Role.LOCAL, out)
+        return OpPart(Role.LOCAL, out)
     rows, cols = (
         resized(source, size, resize_ratio(op, which), taps + 1)
         for which, (source, size) in enumerate(zip(first.sizes, out.sizes, strict=True))
     )
-    return Part(Role.LOCAL, out, (rows, cols))
+    return OpPart(Role.LOCAL, out, (rows, cols))
 
 
 def resize_ratio(op: Op, which: int) -> float | None:
@@ -103,7 +103,7 @@ def resized(source: int, size: int, ratio: float | None, margin: int) -> Span:
     return span
 
 
-def shuffle(op: Op, operands: Sequence[Operand]) -> Part:
+def shuffle(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     """Channels to pixels, and pixels to channels."""
     first, num_dims = operands[0].map, len(op.shape)
     if first is None or first.axes != (num_dims - 2, num_dims - 1):
@@ -114,10 +114,10 @@ def shuffle(op: Op, operands: Sequence[Operand]) -> Part:
     else:
         factor = op.ints("downscale_factor")[0]
         need = spans.sliding(factor, factor, 0, 1)
-    return Part(Role.LOCAL, out, (need, need))
+    return OpPart(Role.LOCAL, out, (need, need))
 
 
-def pad(op: Op, operands: Sequence[Operand]) -> Part:
+def pad(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     """Pad or crop; what is repeated from inside lies at most as far inside as it is repeated outside."""
     first = operands[0].map
     assert first is not None
@@ -130,7 +130,7 @@ def pad(op: Op, operands: Sequence[Operand]) -> Part:
         rows, cols = (_mirrored(n, *side) for n, side in zip(first.sizes, sides, strict=True))
     else:
         return WAITS
-    return Part(Role.LOCAL, map_at(op.shape, first.axes), (rows, cols))
+    return OpPart(Role.LOCAL, map_at(op.shape, first.axes), (rows, cols))
 
 
 def pad_amounts(amounts: Sequence[int], num_dims: int, axis: int) -> tuple[int, int]:
@@ -152,7 +152,7 @@ def _mirrored(size: int, before: int, after: int) -> Span:
     return span
 
 
-def take(op: Op, operands: Sequence[Operand]) -> Part:
+def take(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     """Slice: along rows or columns from a start, every so many."""
     first = operands[0].map
     if first is None or any(each.map is not None for each in operands[1:]):
@@ -161,7 +161,7 @@ def take(op: Op, operands: Sequence[Operand]) -> Part:
     needs: list[Span] = [spans.same, spans.same]
     if axis in first.axes:
         needs[first.axes.index(axis)] = spans.sliding(1, step, -start, 1)
-    return Part(Role.LOCAL, map_at(op.shape, first.axes), (needs[0], needs[1]))
+    return OpPart(Role.LOCAL, map_at(op.shape, first.axes), (needs[0], needs[1]))
 
 
 def slice_of(op: Op, shape: Sequence[int]) -> tuple[int, int, int]:

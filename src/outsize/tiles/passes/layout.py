@@ -12,7 +12,7 @@ from outsize.graph import INPUT, PARAMETER, ModelGraph, Op
 from outsize.tiles.constants import DRAWN
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes.cut import cheapest_cut
-from outsize.tiles.passes.parts import Map, Operand, Part, Role, map_at
+from outsize.tiles.passes.parts import Map, OpPart, PassOperand, Role, map_at
 from outsize.tiles.passes.rules import part_of
 
 # Numbers that may be held whole for one operation (a quarter of a GiB in float32): what is pooled to a few values may
@@ -27,7 +27,7 @@ class PassGraph:
     """Which operation runs in which pass over the tiles, and what lasts from one pass to the next."""
 
     graph: ModelGraph
-    parts: Mapping[int, Part]  # of operations on which the output depends, in the order they run
+    parts: Mapping[int, OpPart]  # of operations on which the output depends, in the order they run
     pass_of: Mapping[int, int]
     num_passes: int
     kept: tuple[tuple[int, ...], ...]  # of each pass: maps that later ones read
@@ -87,7 +87,7 @@ def lay_out(graph: ModelGraph) -> PassGraph:
     """Lay out a graph that was traced at the size of the picture; what cannot be run so is named as an obstacle."""
     _refuse_other_inputs(graph)
     ops = _reaching(graph)
-    parts: dict[int, Part] = {}
+    parts: dict[int, OpPart] = {}
     for op in ops:
         parts[op.index] = _part(op, graph, parts)
     early = _earliest(ops, parts)
@@ -116,13 +116,13 @@ def _reaching(graph: ModelGraph) -> tuple[Op, ...]:
     return tuple(op for op in graph.ops if op.index in wanted)
 
 
-def _part(op: Op, graph: ModelGraph, parts: Mapping[int, Part]) -> Part:
+def _part(op: Op, graph: ModelGraph, parts: Mapping[int, OpPart]) -> OpPart:
     if op.kind == INPUT:
-        return Part(Role.LOCAL, map_at(op.shape, (len(op.shape) - 2, len(op.shape) - 1)))
-    return part_of(op, [Operand(graph.ops[index], parts[index].map) for index in op.inputs])
+        return OpPart(Role.LOCAL, map_at(op.shape, (len(op.shape) - 2, len(op.shape) - 1)))
+    return part_of(op, [PassOperand(graph.ops[index], parts[index].map) for index in op.inputs])
 
 
-def _earliest(ops: Sequence[Op], parts: Mapping[int, Part]) -> dict[int, int]:
+def _earliest(ops: Sequence[Op], parts: Mapping[int, OpPart]) -> dict[int, int]:
     """Return the first pass in which each operation can run: what looks at the whole waits for the one before."""
     early: dict[int, int] = {}
     for op in ops:
@@ -134,7 +134,7 @@ def _earliest(ops: Sequence[Op], parts: Mapping[int, Part]) -> dict[int, int]:
 
 
 def _assign(
-    ops: Sequence[Op], parts: Mapping[int, Part], early: Mapping[int, int], num_passes: int
+    ops: Sequence[Op], parts: Mapping[int, OpPart], early: Mapping[int, int], num_passes: int
 ) -> dict[int, int]:
     """Let maps be made in the pass that keeps the fewest numbers between passes; all else as early as it can.
 
@@ -173,7 +173,9 @@ def _assign(
     return pass_of
 
 
-def _kept(ops: Sequence[Op], parts: Mapping[int, Part], pass_of: Mapping[int, int], number: int) -> list[int]:
+def _kept(
+    ops: Sequence[Op], parts: Mapping[int, OpPart], pass_of: Mapping[int, int], number: int
+) -> list[int]:
     """Return the maps that are made in a pass and read in a later one."""
     later = {
         each
@@ -191,7 +193,7 @@ def _kept(ops: Sequence[Op], parts: Mapping[int, Part], pass_of: Mapping[int, in
     ]
 
 
-def _obstacles(graph: ModelGraph, ops: Sequence[Op], parts: Mapping[int, Part]) -> tuple[Obstacle, ...]:
+def _obstacles(graph: ModelGraph, ops: Sequence[Op], parts: Mapping[int, OpPart]) -> tuple[Obstacle, ...]:
     found = []
     for op in ops:
         if op.settings.get("draws"):

@@ -34,7 +34,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class PassOperand:
     """One input of an operation; without a map it is there as a whole."""
 
     op: Op
@@ -47,7 +47,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OpPart:
     """How an operation is run, the map it makes, and what rows and columns it needs of its inputs' maps."""
 
     role: Role
@@ -60,6 +60,6 @@ def map_at(shape: Sequence[int], axes: tuple[int, int]) -> Map:
     return Map(axes, (shape[axes[0]], shape[axes[1]]))
 
 
-Rule = Callable[[Op, Sequence[Operand]], Part]
+Rule = Callable[[Op, Sequence[PassOperand]], OpPart]
 
-WAITS = Part(Role.WHOLE)  # until all of its inputs are there
+WAITS = OpPart(Role.WHOLE)  # until all of its inputs are there

@@ -12,7 +12,7 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Work:
+class TileWork:
     """One tile of one pass: what it reads, makes, and is there for."""
 
     core: Window  # of the picture
@@ -40,11 +40,11 @@ class Walk:
         """How many tiles there are."""
         return len(self.rows) * len(self.cols)
 
-    def works(self) -> list[Work]:
+    def works(self) -> list[TileWork]:
         """Return all tiles, row by row."""
         return [self.work(row, col) for row in range(len(self.rows)) for col in range(len(self.cols))]
 
-    def work(self, row: int, col: int) -> Work:
+    def work(self, row: int, col: int) -> TileWork:
         """Return the tile of a row and a column of tiles."""
         (top, bottom), (left, right) = self.rows[row], self.cols[col]
         core = Window(top, left, bottom - top, right - left)
@@ -52,7 +52,7 @@ class Walk:
         regions = {index: _window(down[index], across[index]) for index in down if index in across}
         kept = {index: self.part(index, core) for index in self.laid.kept[self.number]}
         pooled = {index: self.part(self._source(index), core) for index in self.laid.pooled[self.number]}
-        return Work(core, regions, _not_empty(kept), _not_empty(pooled))
+        return TileWork(core, regions, _not_empty(kept), _not_empty(pooled))
 
     def part(self, index: int, core: Window) -> Window:
         """Return a tile's own part of a map: parts of all tiles lie side by side and leave nothing out."""

@@ -25,14 +25,14 @@ from outsize.tiles.passes.inside import (
     take_item,
     weighted,
 )
-from outsize.tiles.passes.parts import WAITS, Operand, Part, Role, Rule
+from outsize.tiles.passes.parts import WAITS, OpPart, PassOperand, Role, Rule
 
 
-def part_of(op: Op, operands: Sequence[Operand]) -> Part:
+def part_of(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     """Return how an operation runs."""
     if all(each.map is None for each in operands):
         enlarges = op.kind == "upsample" and len(op.shape) == 4
-        return resize(op, operands) if enlarges else Part(Role.PLAIN)
+        return resize(op, operands) if enlarges else OpPart(Role.PLAIN)
     rule = _RULES.get(op.kind)
     return WAITS if rule is None else rule(op, operands)
 

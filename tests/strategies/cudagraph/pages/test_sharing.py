@@ -5,23 +5,23 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from outsize.strategies.cudagraph.pages.sharing import Use, shared_pages
+from outsize.strategies.cudagraph.pages.sharing import AddressUse, shared_pages
 
 PAGE = 8
 
 
-def _pages(use: Use) -> set[int]:
+def _pages(use: AddressUse) -> set[int]:
     return set(range(use.address // PAGE, (use.address + use.size_bytes - 1) // PAGE + 1))
 
 
-def _fullest(uses: list[Use]) -> int:
+def _fullest(uses: list[AddressUse]) -> int:
     """Return the most pages that are in use at once."""
     times = {use.start for use in uses}
     live = [set().union(*(_pages(use) for use in uses if use.start <= time < use.end)) for time in times]
     return max(map(len, live))
 
 
-def _check(uses: list[Use], places: dict[int, int]) -> None:
+def _check(uses: list[AddressUse], places: dict[int, int]) -> None:
     assert set(places) == set().union(*map(_pages, uses))
     for one, other in combinations(uses, 2):
         if one.start < other.end and other.start < one.end:
@@ -31,17 +31,21 @@ def _check(uses: list[Use], places: dict[int, int]) -> None:
 
 def test_what_is_given_back_is_taken_by_others_in_pieces() -> None:
     # a and b are given back before c is taken, which is larger than either
-    uses = [Use(0, 3 * PAGE, 0, 2), Use(3 * PAGE, 2 * PAGE, 1, 3), Use(8 * PAGE, 4 * PAGE, 3, 4)]
+    uses = [
+        AddressUse(0, 3 * PAGE, 0, 2),
+        AddressUse(3 * PAGE, 2 * PAGE, 1, 3),
+        AddressUse(8 * PAGE, 4 * PAGE, 3, 4),
+    ]
     places = shared_pages(uses, PAGE)
     _check(uses, places)
     assert max(places.values()) + 1 == 5
 
 
 def test_addresses_that_are_taken_once_need_no_more_than_the_fullest_moment() -> None:
-    chance, uses, address = random.Random(0), list[Use](), 0
+    chance, uses, address = random.Random(0), list[AddressUse](), 0
     for _ in range(150):
         size_bytes, start = chance.choice((1, PAGE, 5 * PAGE + 3, 40 * PAGE)), chance.randrange(400)
-        uses.append(Use(address, size_bytes, start, start + chance.randrange(1, 60)))
+        uses.append(AddressUse(address, size_bytes, start, start + chance.randrange(1, 60)))
         address += -(-size_bytes // PAGE) * PAGE
     places = shared_pages(uses, PAGE)
     _check(uses, places)
@@ -49,10 +53,12 @@ def test_addresses_that_are_taken_once_need_no_more_than_the_fullest_moment() ->
 
 
 def test_addresses_that_are_taken_again_and_pages_of_several_are_kept_apart() -> None:
-    chance, uses = random.Random(1), list[Use]()
+    chance, uses = random.Random(1), list[AddressUse]()
     for _ in range(120):
         start, address = chance.randrange(200), chance.randrange(60 * PAGE)
-        uses.append(Use(address, chance.randrange(1, 6 * PAGE), start, start + chance.randrange(1, 20)))
+        uses.append(
+            AddressUse(address, chance.randrange(1, 6 * PAGE), start, start + chance.randrange(1, 20))
+        )
     _check(uses, shared_pages(uses, PAGE))
 
 

@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.strategies.compat import ask_no_pool, ask_pool, drop_pool
 from outsize.strategies.cudagraph.pages.addresses import Addresses
-from outsize.strategies.cudagraph.pages.sharing import Use
+from outsize.strategies.cudagraph.pages.sharing import AddressUse
 
 # Numbers: what is made of no more shares pages with others, for it would leave most of its last one empty.
 _FEW = 2**20
 
 
-class Apart(TorchDispatchMode):
+class OwnAddresses(TorchDispatchMode):
     """Inside the block each operation of this thread takes addresses that no other one has.
 
     `close` it when the recording is over: torch may ask pools for what they gave until then.
@@ -37,7 +37,7 @@ class Apart(TorchDispatchMode):
         self._left_bytes = self._left_then_bytes = addresses.left_bytes()
         self._now: torch.cuda.MemPool | None = None
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> OwnAddresses:
         self._ask(self._dense)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -104,7 +104,9 @@ def num_elements(args: Any) -> int:
     return max(map(num_elements, args))
 
 
-def uses_of(trace: Iterable[dict[str, Any]], first: int, size_bytes: int, stream: int) -> Iterator[Use]:
+def uses_of(
+    trace: Iterable[dict[str, Any]], first: int, size_bytes: int, stream: int
+) -> Iterator[AddressUse]:
     """Yield when addresses of a range were in use, by torch's notes; without an end, if they were not given back.
 
     Nor if they were taken for another stream: what is given back there may still be read when this one goes on.
@@ -118,6 +120,6 @@ def uses_of(trace: Iterable[dict[str, Any]], first: int, size_bytes: int, stream
             taken[address] = entry["size"], event
         elif entry["action"] == "free_completed" and address in taken and entry["stream"] == stream:
             num_bytes, start = taken.pop(address)
-            yield Use(address, num_bytes, start, event)
+            yield AddressUse(address, num_bytes, start, event)
     for address, (num_bytes, start) in taken.items():
-        yield Use(address, num_bytes, start, None)
+        yield AddressUse(address, num_bytes, start, None)

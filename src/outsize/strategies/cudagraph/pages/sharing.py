@@ -24,7 +24,7 @@ _NEVER = sys.maxsize
 
 
 @dataclass(frozen=True)
-class Use:
+class AddressUse:
     """A stretch of addresses that is in use from one event to another."""
 
     address: int
@@ -41,7 +41,7 @@ class _Alike:
     pages: list[int]
 
 
-def shared_pages(uses: Iterable[Use], page_bytes: int) -> dict[int, int]:
+def shared_pages(uses: Iterable[AddressUse], page_bytes: int) -> dict[int, int]:
     """Return for each page of addresses that is ever used, counted from 0, the page of memory that it shall be."""
     same: dict[_Spans, list[int]] = defaultdict(list)
     for page, spans in _spans_of_pages(uses, page_bytes).items():
@@ -68,7 +68,7 @@ def shared_pages(uses: Iterable[Use], page_bytes: int) -> dict[int, int]:
     return places
 
 
-def _spans_of_pages(uses: Iterable[Use], page_bytes: int) -> dict[int, _Spans]:
+def _spans_of_pages(uses: Iterable[AddressUse], page_bytes: int) -> dict[int, _Spans]:
     found: dict[int, list[_Span]] = defaultdict(list)
     for use in uses:
         end = _NEVER if use.end is None else use.end

@@ -48,7 +48,7 @@ def _sums_of_shapes(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[1], dtype=torch.float32)
 
 
-class Window(NamedTuple):
+class ConvWindow(NamedTuple):
     """How a convolution goes over a picture."""
 
     stride: tuple[int, int]
@@ -56,10 +56,10 @@ class Window(NamedTuple):
     dilation: tuple[int, int]
 
 
-NEIGHBOURS = Window((1, 1), (1, 1), (1, 1))
+NEIGHBOURS = ConvWindow((1, 1), (1, 1), (1, 1))
 
 
-def can_shift(weight: Tensor, window: Window) -> bool:
+def can_shift(weight: Tensor, window: ConvWindow) -> bool:
     """Whether a join can add a constant to what comes up: for a kernel that sees a pixel and those around it."""
     return weight.shape[2:] == (3, 3) and window == NEIGHBOURS
 
@@ -69,7 +69,7 @@ def joined_convolution(
     up: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    window: Window,
+    window: ConvWindow,
     shift: Tensor | None = None,
 ) -> Tensor:
     """Return the convolution of both, the skip's channels first; `shift` is added to what comes up."""
@@ -90,7 +90,7 @@ class _OfSkip(torch.autograd.Function):
         bias: Tensor | None,
         up: Tensor,
         weight: Tensor,
-        window: Window,
+        window: ConvWindow,
         shift: Tensor | None,
     ) -> Tensor:
         ctx.save_for_backward(skip, part)
@@ -110,7 +110,7 @@ class _OfUp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, made: Tensor, up: Tensor, part: Tensor, window: Window, shift: Tensor | None
+        ctx: Any, made: Tensor, up: Tensor, part: Tensor, window: ConvWindow, shift: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(up, part)
         # not among them: a few numbers, of which nothing is to be made again or moved
@@ -142,7 +142,7 @@ class _Halves(NamedTuple):
         return _Halves(self.skip[samples], self.up[samples], self.shift)
 
 
-def _convolved(halves: _Halves, weight: Tensor, bias: Tensor | None, window: Window) -> Tensor:
+def _convolved(halves: _Halves, weight: Tensor, bias: Tensor | None, window: ConvWindow) -> Tensor:
     """Return the convolution of both; of a large one for some samples at a time, so that little is ever joined."""
     skip, up, _ = halves
     num_samples = max(1, _MOST_BYTES * len(skip) // (skip.nbytes + up.nbytes))
@@ -161,14 +161,20 @@ def _convolved(halves: _Halves, weight: Tensor, bias: Tensor | None, window: Win
     return made
 
 
-def _at_once(halves: _Halves, weight: Tensor, bias: Tensor | None, window: Window) -> Tensor:
+def _at_once(halves: _Halves, weight: Tensor, bias: Tensor | None, window: ConvWindow) -> Tensor:
     if is_fake(halves.skip):
         return _convolved_of_shapes(_joined_of_shapes(halves.skip, halves.up), weight, bias, *window)
     return torch.conv2d(_join(*halves), weight, bias, *window)
 
 
 def _gradients(
-    half: Tensor, part: Tensor, grad: Tensor, window: Window, bias_shape: list[int] | None, *, of_half: bool
+    half: Tensor,
+    part: Tensor,
+    grad: Tensor,
+    window: ConvWindow,
+    bias_shape: list[int] | None,
+    *,
+    of_half: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return those of one half, of its part of the weights, and of the bias."""
     # as cuDNN would do by itself: so that a step that is followed on shapes sees it
