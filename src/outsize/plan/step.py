@@ -42,6 +42,8 @@ class StepOp:
     biased_bytes: int = 0
     depth: int = 0  # channels of what a convolution on a GPU reads; 0: not known, or in groups
     workspace_bytes: int = 0  # taken and given back before it ends, where that was seen: no shape tells it
+    # module and call that runs it, as above; in backward those that it finds gradients for, whoever runs it
+    layer: tuple[str, int] = ("", 0)
     pace: float = 0.0  # real over modelled time of its kernels, where that was seen; 0: not
 
 

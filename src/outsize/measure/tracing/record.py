@@ -17,6 +17,7 @@ from outsize.measure.tensors import fills_storage, stored_in, tensors_in, withou
 from outsize.measure.tracing.flops import flops, moved_bytes
 from outsize.measure.tracing.ghost import mended
 from outsize.measure.tracing.lives import Away, Log
+from outsize.measure.tracing.origins import Origins
 from outsize.measure.tracing.recurrent import with_workspace
 from outsize.measure.tracing.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
@@ -56,12 +57,13 @@ def record(
     for tensor in given:
         log.know(tensor, "input", born=-1)
     with ExitStack() as stack:
-        where = stack.enter_context(Where(model, outside))
+        origins = Origins(model, (outside, 0))
+        where = stack.enter_context(Where(model, outside, origins.begins))
         stack.enter_context(_gradients_noted(model, log))
         # backward of CUDA tensors would else run in another thread
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(saved_tensors_hooks(_packing(log, where, away=away), _unpacking(log)))
-        stack.enter_context(_Watch(log, where, on_cuda=on_cuda))
+        stack.enter_context(_Watch(log, where, origins, on_cuda=on_cuda))
         run()
     for tensor in state_of(optimizer):
         log.know(tensor, "optimizer", born=-1)
@@ -92,9 +94,9 @@ def _is_sum_of_gradients(func: Any, args: tuple[Any, ...]) -> bool:
 class _Watch(TorchDispatchMode):
     """Writes down each operation as it passes."""
 
-    def __init__(self, log: Log, where: Where, *, on_cuda: bool) -> None:
+    def __init__(self, log: Log, where: Where, origins: Origins, *, on_cuda: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._log, self._where, self._on_cuda = log, where, on_cuda
+        self._log, self._where, self._origins, self._on_cuda = log, where, origins, on_cuda
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -158,6 +160,7 @@ class _Watch(TorchDispatchMode):
                 outputs=tuple(dict.fromkeys(outputs)),
                 flops=flops(kind, args, result),
                 moved_bytes=moved_bytes(kind, read, [*written, *made]),
+                layer=self._origins.here() if backward and not self._where.is_inside else (module, call),
                 can_repeat=self._can_repeat(kind, args, read),
                 dtype=str((results or written or [torch.empty(0)])[0].dtype).removeprefix("torch."),
                 **(_of_convolution(kind, args, results) if self._on_cuda else {}),

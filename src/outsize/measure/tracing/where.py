@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from traceback import walk_tb
 from types import TracebackType
@@ -19,8 +20,11 @@ class Where:
     forward than two hooks for each of several hundred modules. Modules of others pass through unseen.
     """
 
-    def __init__(self, model: nn.Module, outside: str = "") -> None:
-        self._outside = (outside, 0)
+    def __init__(
+        self, model: nn.Module, outside: str = "", changed: Callable[[tuple[str, int]], None] | None = None
+    ) -> None:
+        """Begin outside of all modules; `changed` hears of each new `here`."""
+        self._outside, self._changed = (outside, 0), changed
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._model = model  # an id is good for as long as its object lives
         self._stack: list[tuple[str, int]] = []
@@ -32,6 +36,11 @@ class Where:
     def here(self) -> tuple[str, int]:
         """The innermost module and its call; outside of all modules the name of that, and 0."""
         return self._stack[-1] if self._stack else self._outside
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a module runs forward now, be it in backward, for the second time."""
+        return bool(self._stack)
 
     def begin_step(self) -> None:
         """Count calls from zero again; modules that run already are at their first."""
@@ -56,10 +65,16 @@ class Where:
             self._stack.append((path, self._calls[path]))
             self._calls[path] += 1
             self.called[path] = None
+            self._tell()
 
     def _leave(self, module: nn.Module, _: Any, __: Any) -> None:
         if self._stack and id(module) in self._paths:
             self._stack.pop()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed(self.here)
 
 
 def layer_of(error: BaseException, model: nn.Module) -> str:
