@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Curve:
+class PrecisionCurve:
     """Precision over recall of one class, difficulty and rule."""
 
     precision: Floats  # at 41 recalls, made to fall
@@ -66,7 +66,7 @@ class Curve:
 class KittiScores:
     """The curves of all classes that were asked for, by class, difficulty and rule."""
 
-    curves: Mapping[tuple[str, str, str], Curve]
+    curves: Mapping[tuple[str, str, str], PrecisionCurve]
 
     def as_dict(self) -> dict[str, Any]:
         """Return every figure for scores.json: class -> rule -> reading -> difficulty."""
@@ -135,7 +135,7 @@ def _joined(pictures: Sequence[Boxes]) -> Boxes:
     return Boxes(**{name: np.concatenate([getattr(each, name) for each in pictures]) for name in names})
 
 
-def _curves(pictures: _Pictures, name: str, neutral: str, least_iou: float) -> list[Curve]:
+def _curves(pictures: _Pictures, name: str, neutral: str, least_iou: float) -> list[PrecisionCurve]:
     true_flags, found_flags = (
         _flags_of_truth(pictures.true, name, neutral),
         _flags_of_found(pictures.found, name),
@@ -316,13 +316,13 @@ def _at_least(scores: Floats, least: Floats, weights: Floats | None = None) -> F
     return total
 
 
-def _curve(counts: _Counts, way: int, num: int, num_valid: int, has_angles: bool) -> Curve:
+def _curve(counts: _Counts, way: int, num: int, num_valid: int, has_angles: bool) -> PrecisionCurve:
     answers = np.maximum(counts.answers[way, :num], 1)
     precision, orientation = np.zeros(NUM_SAMPLES), np.zeros(NUM_SAMPLES)
     precision[:num] = counts.right[way, :num] / answers
     orientation[:num] = counts.similar[way, :num] / answers
     falling = [np.maximum.accumulate(each[::-1])[::-1] for each in (precision, orientation)]
-    return Curve(falling[0], falling[1] if has_angles else None, num_valid)
+    return PrecisionCurve(falling[0], falling[1] if has_angles else None, num_valid)
 
 
 def _mean(samples: Floats, reading: str) -> float:
