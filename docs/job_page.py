@@ -6,14 +6,22 @@ python docs/job_page.py > docs/job.md
 from __future__ import annotations
 
 import typing
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from outsize.job import ClassSpec, Job, ObjectsSection, Phase, SplitSection
+from outsize.job import AcquireSection, ClassSpec, Job, ObjectsSection, Phase, SplitSection
 
-_PLAIN = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "table"}
+_PLAIN = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    dict: "table",
+    datetime: "date and time",
+}
 _ABOVE = """# The job file
 
 A job is TOML. Image patterns begin at `data.root`, or at the folder of the job file. Any key can be overridden on the
@@ -39,6 +47,8 @@ sees them at the job's scale. To unfreeze it in stages, use three phases with `t
 none for everything.
 """
 
+_BEFORE = {"acquire": AcquireSection}  # sections of verbs that come before training
+
 
 def page() -> str:
     """Return the whole page."""
@@ -56,17 +66,25 @@ def page() -> str:
             parts.append(_table("[predict.objects]", ObjectsSection, ObjectsSection.__doc__ or ""))
         if name == "train":
             parts.append(_table("[[train.phases]]", Phase, Phase.__doc__ or ""))
+    for name, section in _BEFORE.items():
+        parts.append(_table(f"[{name}]", section, section.__doc__ or ""))
     return "\n".join(parts)
 
 
 def _table(title: str, section: type[BaseModel], intro: str) -> str:
     lines = [f"## {title}", "", intro, "", "| key | value | default | meaning |", "|---|---|---|---|"]
     for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        if any(isinstance(each, type) and issubclass(each, BaseModel) for each in _kinds(field.annotation)):
             continue
         kind = 'size such as "16GiB"' if name.endswith("memory") else _kind(field.annotation)
         lines.append(f"| `{name}` | {kind} | {_default(field.default)} | {field.description or ''} |")
     return "\n".join(lines) + "\n"
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """Return a section, or those of which one may be left out."""
+    is_union = type(None) in typing.get_args(annotation)
+    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def _kind(annotation: Any) -> str:

@@ -30,6 +30,7 @@ VERBS = (
     "report",
     "init",
     "check",
+    "acquire",
 )
 # what makes a start slow: without them help is there in half a second on a machine that is not busy
 HEAVY = (

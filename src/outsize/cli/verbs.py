@@ -93,6 +93,32 @@ def init(
 
 
 @app.command()
+def acquire(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="LIST", help="File of addresses, job file with [acquire], or one address."),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Where files go; default: raw.", readable=False),
+    ] = None,
+    parallel: Annotated[int | None, typer.Option("--parallel", min=1, max=64, help="Files at once.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, help="Requests begun in a second, at most.")
+    ] = None,
+    tries: Annotated[int | None, typer.Option("--tries", min=1, help="Of each file.")] = None,
+    take_over: TakeOver = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch the files of a list; repeated, what is missing of them."""
+    from outsize.commands import acquire as command
+
+    asked = {"parallel": parallel, "rate_per_s": rate, "tries": tries}
+    changes: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
+    command.acquire(source, to=to, changes=changes, reporter=make_reporter(quiet), take_over=take_over)
+
+
+@app.command()
 def check(job: JobPath, set_: Overrides = None, quiet: Quiet = False) -> None:
     """Read all data once and say what is wrong with it."""
     from outsize.commands import check as command

@@ -1,14 +1,16 @@
 """The job file: TOML in, checked values out. Only commands see the whole of it."""
 
+from outsize.job.acquire import AcquireSection
 from outsize.job.data import ClassSpec, DataSection, SplitSection
 from outsize.job.fields import LOSS_NAMES, parse_colour
-from outsize.job.load import check_job, check_limits, dump_job, load_job
+from outsize.job.load import check_job, check_limits, dump_job, has_section, load_job, load_section
 from outsize.job.predict import ObjectsSection, PredictSection
 from outsize.job.train import Phase, TrainSection
 from outsize.job.whole import Job, LimitsSection, ModelSection, PublishedSection
 
 __all__ = [
     "LOSS_NAMES",
+    "AcquireSection",
     "ClassSpec",
     "DataSection",
     "Job",
@@ -23,6 +25,8 @@ __all__ = [
     "check_job",
     "check_limits",
     "dump_job",
+    "has_section",
     "load_job",
+    "load_section",
     "parse_colour",
 ]

@@ -21,19 +21,7 @@ _Checked = TypeVar("_Checked", bound=BaseModel)
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read and check a job file; `overrides` are texts such as "train.lr=0.01"."""
-    try:
-        text = read_plain_text(path, MOST_JOB_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        what = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise JobError(
-            explain(f"cannot read job {path}", what, "a readable TOML file", "check the path")
-        ) from error
-    try:
-        tree = toml_tree(text)
-    except ValueError as error:
-        raise JobError(
-            explain(f"job {path} is no TOML", str(error), "valid TOML", "mend that line")
-        ) from error
+    tree = _read_tree(path)
     overridden = [_apply_override(tree, override) for override in overrides]
     job = check_job(tree, str(path), overridden=overridden)
     # the paths in a job that a run keeps of itself are absolute already, and stay as they are
@@ -45,6 +33,38 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     data = job.data.model_copy(update=update)
     run = job.run or f"runs/{path.stem}"
     return job.model_copy(update={"data": data, "run": str(Path(run))})
+
+
+def load_section(path: Path, name: str, section: type[_Checked], overrides: Sequence[str] = ()) -> _Checked:
+    """Read and check one section of a job file, whatever else is in it."""
+    tree = _read_tree(path)
+    overridden = [_apply_override(tree, override) for override in overrides]
+    found = tree.get(name)
+    if not isinstance(found, dict):
+        what = "nothing" if found is None else repr(found)
+        raise JobError(explain(f"{path} has no section [{name}]", what, "that section", "write it"))
+    return _checked(section, found, str(path), place=(name,), overridden=overridden)
+
+
+def has_section(path: Path, name: str) -> bool:
+    """Say whether a job file has a section."""
+    return name in _read_tree(path)
+
+
+def _read_tree(path: Path) -> dict[str, Any]:
+    try:
+        text = read_plain_text(path, MOST_JOB_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise JobError(
+            explain(f"cannot read job {path}", what, "a readable TOML file", "check the path")
+        ) from error
+    try:
+        return toml_tree(text)
+    except ValueError as error:
+        raise JobError(
+            explain(f"job {path} is no TOML", str(error), "valid TOML", "mend that line")
+        ) from error
 
 
 def check_job(tree: Mapping[str, Any], name: str, *, overridden: Collection[str] = ()) -> Job:

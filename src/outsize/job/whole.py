@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from outsize.job.acquire import AcquireSection
 from outsize.job.data import DataSection
 from outsize.job.fields import Bytes, Section
 from outsize.job.predict import PredictSection
@@ -69,3 +70,4 @@ class Job(Section):
     predict: PredictSection = PredictSection()
     limits: LimitsSection = LimitsSection()
     published: PublishedSection = PublishedSection()
+    acquire: AcquireSection | None = None
