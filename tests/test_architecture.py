@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import importlib.util
 import tomllib
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -73,6 +75,7 @@ TESTED_THROUGH = {
     "strategies.kernels.pool.kernels": "strategies/kernels/test_fusing.py",
     "strategies.kernels.entropy.kernels": "strategies/kernels/test_fusing.py",
     "planning.jobs.advice": "commands/test_plan.py",
+    "strategies.overwritten": "strategies/saved/test_hooks.py",
 }
 
 
@@ -208,11 +211,20 @@ def test_tests_lie_where_their_subject_does() -> None:
     assert rooms - folders == set()
 
 
-def test_the_readme_names_every_room() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    if "src/outsize/" not in text:
-        pytest.skip("the README has no tree of the source")
-    tree = text[text.index("src/outsize/") :]
-    entries = [path for path in SOURCE.iterdir() if not path.name.startswith("__")]
-    missing = [each.name for each in entries if each.stem not in tree]
-    assert missing == []
+def _rooms_page() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rooms_page", ROOT / "docs" / "rooms_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    return page
+
+
+def test_drawings_of_rooms_are_true() -> None:
+    rooms = _rooms_page()
+    assert rooms.page() == rooms.PAGE.read_text(encoding="utf-8"), "run python docs/rooms_page.py"
+    assert rooms.large_rooms() - rooms.drawn() == set()
+
+
+def test_rooms_and_files_that_are_drawn_do_not_import_one_another_in_a_circle() -> None:
+    assert "(cycle)" not in _rooms_page().page()

@@ -12,7 +12,7 @@ from tests.conftest import write_job
 
 from outsize.commands import bench, check, plan, train
 from outsize.data.catalogue import open_data
-from outsize.data.sampling.census import refuse_unlearnable
+from outsize.data.checking.census import refuse_unlearnable
 from outsize.errors import DataError, OutsizeError
 from outsize.job import load_job
 from outsize.plan.machines import find_machine
@@ -156,7 +156,7 @@ def test_labels_are_read_no_further_than_they_must(
     job = load_job(job_path)
     splits = open_data(job.data, seed=1, halo_px=0, cache=tmp_path)
     many = splits.__class__(splits.train * 50, splits.val, splits.test)
-    monkeypatch.setattr("outsize.data.sampling.census._SURELY_PX", 1)
+    monkeypatch.setattr("outsize.data.checking.census._SURELY_PX", 1)
     with QUIET.bar("classes", 50, "scene") as bar:
         refuse_unlearnable(job.data, many, num_threads=1, bar=bar)
     assert bar.done == 1  # every class is in the first

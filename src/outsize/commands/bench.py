@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from outsize.bench.memory import Planning
     from outsize.plan.plan import Plan
     from outsize.plan.ways.way import StepRequest
-    from outsize.planning.jobs.planning import Situation
     from outsize.planning.jobs.preparing import Planned
+    from outsize.planning.situation import Situation
 
 _WIDTH = 120  # of the table
 
@@ -50,8 +50,8 @@ def memory(
     from outsize.bench.ways import choose_ways
     from outsize.measure.machine import pick_device
     from outsize.planning.jobs.groundwork import lay
-    from outsize.planning.jobs.planning import situation_here
     from outsize.planning.jobs.preparing import plan_job
+    from outsize.planning.situation import situation_here
     from outsize.report.sections.tradeoff import draw_memory
 
     names = choose_ways(None if ways is None else _listed(ways))
@@ -139,7 +139,7 @@ def _planning(job: Job, planned: Planned, task: StepRequest) -> Planning:
     from outsize.bench.memory import Planning
     from outsize.plan.predict.choose import choose_train
     from outsize.plan.ways.ways import plain
-    from outsize.planning.jobs.planning import host_bytes
+    from outsize.planning.situation import host_bytes
 
     key = planned.where.machine.limit_key
     # all ways train the same weights in turns, which must stay where they are

@@ -17,8 +17,8 @@ from outsize.units import format_bytes, format_count, format_seconds
 if TYPE_CHECKING:
     from outsize.plan.request import Course
     from outsize.plan.ways.tilings import Cut
-    from outsize.planning.jobs.planning import Situation
     from outsize.planning.jobs.preparing import Planned
+    from outsize.planning.situation import Situation
 
 _MAX_REJECTED = 6  # told; plan.json has all of them
 
@@ -38,8 +38,8 @@ def plan(
     from outsize.plan.machines import find_machine
     from outsize.planning.jobs.advice import course_for
     from outsize.planning.jobs.groundwork import lay
-    from outsize.planning.jobs.planning import share_of, situation_here, situation_named
     from outsize.planning.jobs.preparing import plan_job
+    from outsize.planning.situation import share_of, situation_here, situation_named
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
@@ -109,7 +109,7 @@ def _say_where(job: Job, where: Situation, reporter: Reporter) -> None:
 
 def _say_shares(job: Job, num_gpus: int, beyond: str | None, reporter: Reporter) -> None:
     """Say how GPUs share a batch, and where they are more than one host has; refuse more GPUs than samples."""
-    from outsize.planning.jobs.planning import share_of
+    from outsize.planning.situation import share_of
 
     batch = job.train.batch
     share = share_of(batch, num_gpus)

@@ -261,7 +261,7 @@ def _phases(names: Sequence[str]) -> str:
 @contextmanager
 def _shortage_told() -> Iterator[None]:
     """Say in one line that memory ran out in the optimizer or in validation; steps help themselves."""
-    from outsize.strategies.steps.recover import ran_out
+    from outsize.measure.memory import ran_out
 
     try:
         yield

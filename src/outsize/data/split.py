@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from outsize.data.sampling.areas import block_shape, kept_areas
+from outsize.data.areas import block_shape, kept_areas
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, JobError, explain
 from outsize.job import SplitSection

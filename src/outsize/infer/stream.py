@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, OutsizeError, explain, first_line
+from outsize.measure.memory import ran_out
 from outsize.measure.tensors import format_shapes, shapes_of
 from outsize.measure.tracing.where import layer_of
 from outsize.plan.plan import Passes
 from outsize.raster.reading import SceneReader
-from outsize.strategies.steps.recover import ran_out
 from outsize.tasks.segment import NODATA, UNANSWERED
 from outsize.threads import Threads
 from outsize.tiles.window import Tile, Window

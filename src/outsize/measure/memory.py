@@ -13,6 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.tensors import tensors_in
 
+# errors without a class of their own: of the CPU, and of libraries that take memory besides torch
+_SAID = (
+    "can't allocate memory",
+    "CUDA error: out of memory",  # of the driver: a kernel that is loaded, a graph that is made ready
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
 
 def free_gpu_bytes(device: torch.device) -> int:
     """Return what this process may still take of a GPU: what nobody holds, as far as a cap of its own leaves it."""
@@ -103,3 +111,8 @@ def rise_bytes(run: Callable[[], object], device: torch.device) -> int | None:
 def num_closed_gaps(device: torch.device) -> int:
     """Count how often a GPU's allocator had to put free memory together before it could take some."""
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+
+
+def ran_out(error: RuntimeError) -> bool:
+    """Whether an error says that there is no memory."""
+    return isinstance(error, torch.OutOfMemoryError) or any(each in str(error) for each in _SAID)

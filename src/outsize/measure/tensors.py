@@ -56,6 +56,11 @@ def without_history(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_leaf else tensor.detach()
 
 
+def is_read_otherwise(tensor: Tensor) -> bool:
+    """Whether its numbers are not those in its storage: a view that conjugates or negates them when they are read."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
 def fills_storage(tensor: Tensor) -> bool:
     """Whether it has all of the memory it lies in, and is no part of another."""
     return bool(tensor.nbytes == tensor.untyped_storage().nbytes())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from outsize.data.sample import IGNORE
+from outsize.data.targets import Target
 from outsize.data.targets.one_class import OneClass
-from outsize.data.targets.target import Target
 from outsize.tiles.window import Window
 
 

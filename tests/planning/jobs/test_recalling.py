@@ -17,9 +17,9 @@ from outsize.plan.plan import Rejected
 from outsize.plan.times import Learnt
 from outsize.planning.jobs import planning, preparing, recalling
 from outsize.planning.jobs.groundwork import Groundwork, lay
-from outsize.planning.jobs.planning import Situation, situation_named
 from outsize.planning.jobs.preparing import plan_job
 from outsize.planning.jobs.recalling import KeptPlans
+from outsize.planning.situation import Situation, situation_named
 from outsize.progress import Reporter
 from outsize.tiles.halo import Halo, Obstacle, Reach, halo_from_dict
 

@@ -15,7 +15,7 @@ from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.planning.jobs import planning
-from outsize.planning.jobs.planning import Situation
+from outsize.planning.situation import Situation
 from outsize.planning.trying import compiling
 from outsize.planning.trying.compiling import try_compiled
 from outsize.progress import Reporter

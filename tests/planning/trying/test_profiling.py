@@ -19,7 +19,8 @@ from outsize.plan.machines import find_machine
 from outsize.plan.memory.cost import StepCost
 from outsize.plan.times import CLASSES, Clock, Learnt
 from outsize.planning.jobs import planning
-from outsize.planning.jobs.planning import Situation, facts_on, situation_named, taught
+from outsize.planning.jobs.planning import facts_on, taught
+from outsize.planning.situation import Situation, situation_named
 from outsize.planning.trying import profiling
 from outsize.planning.trying.aside import TookTooLong
 from outsize.planning.trying.profiling import learn_from_shortage, learn_here, real_step

@@ -16,7 +16,7 @@ from outsize.job import Job, load_job
 from outsize.models import build_model
 from outsize.plan.effort import Budget, Effort
 from outsize.plan.plan import Plan, Recompute, Rejected
-from outsize.planning.jobs.planning import situation_named
+from outsize.planning.situation import situation_named
 from outsize.planning.trying import graph_trial, recording
 from outsize.planning.trying.graph_trial import GraphTrial, Recorded, cannot_be, tried, try_aside
 from outsize.planning.trying.recording import paged_as_tried, recorded_where_faster

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
+from outsize.measure.memory import ran_out
 from outsize.strategies.compose import Step, Terms
-from outsize.strategies.steps.recover import Shortage, ran_out, recovering
+from outsize.strategies.steps.recover import Shortage, recovering
 
 
 class _Net(nn.Module):

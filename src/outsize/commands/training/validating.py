@@ -60,8 +60,7 @@ def validate_with_less(
     Tiles with their halos give what the whole does, so they may be smaller; not where objects are found in them, or
     where a model looks further than the halo.
     """
-    from outsize.measure.memory import sweep
-    from outsize.strategies.steps.recover import ran_out
+    from outsize.measure.memory import ran_out, sweep
 
     cuts = task != "instances" and prepared.predict_plan.exact and not prepared.facts.halo.obstacles
     while True:

@@ -10,8 +10,8 @@ import numpy as np
 
 from outsize.data.formats.coco_file import Annotation, CocoPicture
 from outsize.data.formats.coco_masks import burn_one
+from outsize.data.formats.object_labels import with_objects
 from outsize.data.objects.object import Object, make_object
-from outsize.data.objects.scene import with_objects
 from outsize.data.objects.store import UNKNOWN
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, explain

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from outsize.data.formats.folders import open_picture
+from outsize.data.formats.ids import open_objects
 from outsize.data.formats.layout import Layout
-from outsize.data.objects.ids import open_objects
 from outsize.data.scenes import LabelledScene, find_images, labels_path, open_scene, scene_name
 from outsize.data.split import SPLITS, share_out
 from outsize.errors import DataError, JobError, explain

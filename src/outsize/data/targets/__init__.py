@@ -10,10 +10,10 @@
 | OneClass    | OneClassEach   | one class for the whole picture                                          |
 """
 
+from outsize.data.sample import Target, Targets
 from outsize.data.targets.objects import ObjectList, ObjectLists
 from outsize.data.targets.one_class import OneClass, OneClassEach
 from outsize.data.targets.raster import ClassRaster, ClassRasters
-from outsize.data.targets.target import Target, Targets
 
 __all__ = [
     "ClassRaster",

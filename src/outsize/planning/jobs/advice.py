@@ -13,7 +13,8 @@ from outsize.plan.predict.cores import cores_to_show
 from outsize.plan.request import Course, Request, Workload, course_of, make_request
 from outsize.plan.times import host_calls, together
 from outsize.plan.ways.tilings import Cut, list_cuts, train_cores
-from outsize.planning.jobs.planning import share_of, train_task
+from outsize.planning.jobs.planning import train_task
+from outsize.planning.situation import share_of
 from outsize.units import num_px_of
 
 if TYPE_CHECKING:

@@ -77,9 +77,9 @@ def _wants_halo(job: Job) -> bool:
 def _shared_out(job: Job, survey: Survey, halo_px: int, reporter: Reporter, *, counting: bool) -> Splits:
     """Share the scenes out, and refuse other bands and classes that are nowhere."""
     from outsize.data.catalogue import make_splits
+    from outsize.data.checking.census import refuse_unlearnable
     from outsize.data.checking.check import recall_checked, refuse_problems
     from outsize.data.pixels.bands import band_order
-    from outsize.data.sampling.census import refuse_unlearnable
 
     splits = make_splits(survey, job.data, seed=job.seed, halo_px=halo_px)
     for scene in (*splits.train, *splits.val):

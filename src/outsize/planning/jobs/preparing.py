@@ -17,8 +17,9 @@ from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Rejected
 from outsize.planning.jobs.advice import count_steps
 from outsize.planning.jobs.groundwork import Groundwork, lay
-from outsize.planning.jobs.planning import Situation, facts_on, make_plans, situation_here, taught
+from outsize.planning.jobs.planning import facts_on, make_plans, taught
 from outsize.planning.jobs.recalling import KeptPlans, keep, recall
+from outsize.planning.situation import Situation, situation_here
 from outsize.planning.trying.recording import paged_as_tried, recorded_where_faster
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_json

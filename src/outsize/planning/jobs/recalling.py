@@ -15,7 +15,7 @@ from outsize.job import Job
 from outsize.plan.effort import is_put_off
 from outsize.plan.facts import Facts, facts_from_dict
 from outsize.plan.plan import Fuse, Plan, plan_from_dict
-from outsize.planning.jobs.planning import Situation, host_bytes
+from outsize.planning.situation import Situation, host_bytes
 from outsize.tiles.halo import Halo, halo_from_dict
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
-from outsize.measure.memory import sweep
+from outsize.measure.memory import ran_out, sweep
 from outsize.measure.tensors import Shapes, shapes_of, tensors_in
 from outsize.measure.tracing.record import record
 from outsize.measure.tracing.step import state_bytes, trace_step
@@ -29,7 +29,6 @@ from outsize.plan.step import StepFacts, Storage
 from outsize.strategies.blocks.checkpointed import checkpointed
 from outsize.strategies.blocks.trial import unfit
 from outsize.strategies.steps.before import left_as_it_was
-from outsize.strategies.steps.recover import ran_out
 from outsize.strategies.steps.within import Within, refuse_inside_another
 
 Loss = Callable[[nn.Module, Any], Tensor]

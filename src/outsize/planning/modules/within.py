@@ -17,7 +17,7 @@ from outsize.errors import JobError, PlanError, explain
 from outsize.job.fields import Bytes
 from outsize.job.mistakes import mistake
 from outsize.measure.machine import host_room_bytes, look_at_machine, machine_rates
-from outsize.measure.memory import sweep
+from outsize.measure.memory import ran_out, sweep
 from outsize.plan.facts import Machine
 from outsize.plan.plan import Plan
 from outsize.plan.predict.choose import limit_for, usable_share
@@ -37,7 +37,6 @@ from outsize.planning.modules.own_step import (
 )
 from outsize.strategies.blocks.checkpointed import others_hooks
 from outsize.strategies.steps.before import followed_on_shapes
-from outsize.strategies.steps.recover import ran_out
 from outsize.strategies.steps.within import Within
 from outsize.units import format_bytes
 

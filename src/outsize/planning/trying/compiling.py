@@ -18,7 +18,7 @@ from outsize.units import Size
 if TYPE_CHECKING:
     from torch import nn
 
-    from outsize.planning.jobs.planning import Situation
+    from outsize.planning.situation import Situation
 
 _BUDGETS = (None, 0.5)  # shares of what a block keeps: as the compiler likes, and half
 _NUM_SAMPLES = 2  # of the batch: batch norm of a small window wants more than one

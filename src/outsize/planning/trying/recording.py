@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from outsize.job import Job
 from outsize.plan.effort import Effort, why_no_trial
 from outsize.plan.plan import Plan, Rejected
-from outsize.planning.jobs.planning import Situation, may_record
+from outsize.planning.situation import Situation, may_record
 from outsize.planning.trying import graph_trial
 from outsize.planning.trying.graph_trial import GraphTrial, Recorded, cannot_be, try_aside
 from outsize.progress import Reporter

@@ -25,8 +25,8 @@ from outsize.strategies.blocks.alike import Checks
 from outsize.strategies.blocks.forwards import forward_of, run_instead
 from outsize.strategies.blocks.transforms import is_transforming
 from outsize.strategies.find import find_module
+from outsize.strategies.overwritten import changed
 from outsize.strategies.saved.draws import Draws
-from outsize.strategies.saved.values import changed
 
 Tell = Callable[[str], object]
 

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from outsize.errors import first_line
+from outsize.measure.memory import ran_out
 from outsize.measure.tensors import tensors_in
 from outsize.measure.tracing.where import is_parameter
 from outsize.strategies.blocks.alike import is_opaque
@@ -25,7 +26,6 @@ from outsize.strategies.blocks.forwards import forward_of, run_instead
 from outsize.strategies.blocks.kept_state import equal
 from outsize.strategies.blocks.reachable import Reachable
 from outsize.strategies.find import find_module
-from outsize.strategies.steps.recover import ran_out
 
 _MOST_CALLS = 2  # of one block: a module that runs for each of many steps does the same in all
 _LOOSE = 0.01  # what kernels of a GPU that add up in any order may differ by, of the largest number

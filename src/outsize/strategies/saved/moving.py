@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.errors import explain
-from outsize.measure.tensors import fills_storage
+from outsize.measure.tensors import fills_storage, is_read_otherwise
 from outsize.plan.plan import Swap
 from outsize.plan.step import BLOCK_BYTES, Key
 from outsize.strategies.saved.packing import Packing, unpack
@@ -23,7 +23,6 @@ from outsize.strategies.saved.values import (
     Slot,
     Value,
     geometry_of,
-    is_read_otherwise,
     send,
 )
 from outsize.strategies.swap.move import Mover, Trip

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.tensors import without_history
+from outsize.measure.tensors import is_read_otherwise, without_history
 from outsize.measure.tracing.where import Where, is_parameter
 from outsize.plan.step import Key
+from outsize.strategies.overwritten import changed
 from outsize.strategies.saved.lineage import alike, is_saved_by_its_maker, known, note, read
 from outsize.strategies.saved.values import (
     Kept,
@@ -21,9 +22,7 @@ from outsize.strategies.saved.values import (
     Signal,
     Slot,
     Value,
-    changed,
     geometry_of,
-    is_read_otherwise,
     leaves_of,
     sites_of,
 )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from outsize.errors import ModelError, explain
 from outsize.measure.tensors import without_history
+from outsize.strategies.overwritten import changed
 
 if TYPE_CHECKING:
     from outsize.plan.step import Key
@@ -233,11 +233,6 @@ class Signal(NamedTuple):
     trip: Trip
 
 
-def is_read_otherwise(tensor: Tensor) -> bool:
-    """Whether its numbers are not those in its storage: a view that conjugates or negates them when they are read."""
-    return tensor.is_conj() or tensor.is_neg()
-
-
 def geometry_of(tensor: Tensor) -> Geometry:
     """Return size, stride and offset."""
     return tensor.shape, tensor.stride(), tensor.storage_offset()
@@ -254,18 +249,6 @@ def sites_of(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> set[A
     """Return where the operations of a recipe ran; our own tell of themselves, and nobody has to watch for them."""
     sites = {each.recipe.site for each in _walk(value, stop) if each.recipe is not None}
     return sites - {None}
-
-
-def changed(module: str, saved: int, found: int) -> ModelError:
-    """Return the error that tells of a tensor changed in place after it was saved."""
-    return ModelError(
-        explain(
-            f"a tensor that backward of module '{module}' needs was changed in place after forward used it",
-            f"version {found} of the tensor",
-            f"version {saved}",
-            "replace the in-place operation by its plain form, or give the training more memory, so that it is kept",
-        )
-    )
 
 
 def _walk(value: Value | Kept, stop: Callable[[Value | Kept], bool]) -> Iterator[Value | Kept]:

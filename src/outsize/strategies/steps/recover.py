@@ -19,7 +19,7 @@ from torch import nn
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
-from outsize.measure.memory import num_closed_gaps
+from outsize.measure.memory import num_closed_gaps, ran_out
 from outsize.strategies.blocks.alike import RunsOtherwise
 from outsize.strategies.steps.before import Before
 from outsize.strategies.steps.step import Step, Terms
@@ -27,13 +27,6 @@ from outsize.strategies.steps.step import Step, Terms
 _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _LOOK_EVERY, _MANY = 20, 10  # steps, and gaps closed during them that are worth a tighter plan
-# errors without a class of their own: of the CPU, and of libraries that take memory besides torch
-_SAID = (
-    "can't allocate memory",
-    "CUDA error: out of memory",  # of the driver: a kernel that is loaded, a graph that is made ready
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
 
 
 @dataclass(frozen=True)
@@ -117,11 +110,6 @@ class _Pieces:
         except PlanError:
             self._tried_all = True
             return None
-
-
-def ran_out(error: RuntimeError) -> bool:
-    """Whether an error says that there is no memory."""
-    return isinstance(error, torch.OutOfMemoryError) or any(each in str(error) for each in _SAID)
 
 
 def _wanted_bytes(error: RuntimeError, device: torch.device) -> int | None:

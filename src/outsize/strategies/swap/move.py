@@ -23,8 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from outsize.measure.tensors import is_read_otherwise
 from outsize.plan.step import Key
-from outsize.strategies.saved.values import changed, is_read_otherwise
+from outsize.strategies.overwritten import changed
 from outsize.strategies.swap.pinned import Buffer, PinnedPool
 from outsize.strategies.swap.schedule import Eager, SwapSchedule
 from outsize.strategies.swap.streams import Mark, Streams, Way, open_streams

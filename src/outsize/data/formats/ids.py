@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.formats.object_labels import Found, in_full, with_objects
 from outsize.data.made import stamp
 from outsize.data.objects.object import Mask, Object, make_object
-from outsize.data.objects.scene import Found, in_full, with_objects
 from outsize.data.scenes import LabelledScene, labels_path, polygons_of, refuse_colours, scene_name
 from outsize.errors import DataError, JobError, explain
 from outsize.job import DataSection

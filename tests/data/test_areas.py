@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outsize.data.sampling.areas import block_shape, kept_areas
+from outsize.data.areas import block_shape, kept_areas
 from outsize.tiles.window import Window
 
 

@@ -1,0 +1,117 @@
+"""Where a job is to run: a machine, here or named, and what may be taken of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from outsize.errors import JobError, explain
+from outsize.job import Job
+from outsize.plan.facts import Machine
+from outsize.plan.machines import find_machine
+from outsize.plan.plan import Fuse
+from outsize.plan.times import Clock, Learnt, Rates
+
+if TYPE_CHECKING:
+    import torch
+
+    from outsize.plan.ways.compiled import Compiled
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where a job is to run."""
+
+    machine: Machine
+    rates: Rates
+    bf16: bool
+    num_gpus: int = 1
+    device: torch.device | None = None  # None: the machine is not here
+    learnt: Learnt | None = None  # by a real step
+    compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
+    fuse: Fuse | None = None  # layers that are, where the job and the machine allow it
+    pages: bool = True  # recorded steps may have their memory by pages, as far as is known
+    most_objects: int = 0  # in a training window, where labels are objects
+    note: str = ""  # what times are those of, where no step of the job's own size was run
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """What computes."""
+        return "cpu" if self.machine.device == "cpu" else "cuda"
+
+    @property
+    def tf32(self) -> bool:
+        """Whether float32 is multiplied in TF32, as torch does in convolutions where the GPU can."""
+        return self.rates.tf32_flops_per_s is not None
+
+    @property
+    def lacks_bf16(self) -> bool:
+        """Whether bfloat16 is asked of a GPU that has no units for it: its kernels are float32's at best."""
+        return self.bf16 and self.kind == "cuda" and self.rates.bf16_flops_per_s is None
+
+    @property
+    def text(self) -> str:
+        """Say which machine it is, and how it multiplies."""
+        precision = "bfloat16" if self.bf16 else "TF32" if self.tf32 else "float32"
+        several = "" if self.num_gpus == 1 else f"{self.num_gpus} x "
+        name = "the CPU of this machine" if self.kind == "cpu" else self.machine.name
+        return f"{several}{name}, {precision}"
+
+    @property
+    def clock(self) -> Clock:
+        """What tells the times of a training step there."""
+        clock = Clock(self.rates, tf32=self.tf32, overlaps=self.kind == "cuda")
+        return clock if self.learnt is None else clock.taught(self.learnt)
+
+
+def situation_here(device: torch.device, precision: str, limit_bytes: int | None = None) -> Situation:
+    """Look at the machine at hand; its rates are measured the first time, within the limit for a GPU."""
+    from outsize.infer.ready import wants_bf16
+    from outsize.measure.machine import look_at_machine, machine_rates
+
+    bf16 = wants_bf16(precision, device)
+    room_bytes = math.inf if limit_bytes is None else limit_bytes
+    rates = machine_rates(device, room_bytes=room_bytes)
+    return Situation(look_at_machine(device), rates, bf16, device=device)
+
+
+def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
+    """Look a machine up that need not be here."""
+    spec = find_machine(name)
+    has_bf16 = spec.rates.bf16_flops_per_s is not None
+    bf16 = precision == "bf16" or (precision == "auto" and has_bf16)
+    return Situation(spec.as_machine(num_gpus), spec.rates, bf16, num_gpus)
+
+
+def share_of(batch: int, num_gpus: int) -> int:
+    """Return the most samples of a batch that any of several GPUs has; refuse more GPUs than samples."""
+    if num_gpus > batch:
+        found, needed = f"--gpus {num_gpus} for train.batch = {batch}", "a sample for each GPU at least"
+        remedy = f"take --gpus {batch} or fewer, or a larger train.batch"
+        raise JobError(explain("there are more GPUs than samples in a batch", found, needed, remedy))
+    return -(-batch // num_gpus)
+
+
+def may_record(job: Job, where: Situation) -> bool:
+    """Whether steps may be recorded as CUDA graphs; not where objects differ in number."""
+    return job.train.graph and where.kind == "cuda" and not job.data.objects
+
+
+def may_page(where: Situation) -> bool:
+    """Whether recorded steps may have their memory by pages."""
+    if where.device is None:
+        return where.pages
+    from outsize.strategies.cudagraph.paged import why_not
+
+    return where.pages and why_not() is None
+
+
+def host_bytes(limit_bytes: int | None, where: Situation) -> float:
+    """Return what one GPU may lock of its host's memory; of a machine that is not here, what the catalogue knows."""
+    if where.device is not None:
+        from outsize.measure.machine import host_room_bytes
+
+        return host_room_bytes(limit_bytes)
+    known_bytes = where.machine.host_free_bytes or math.inf  # a GPU by itself: the host is not known
+    return known_bytes if limit_bytes is None else min(limit_bytes, known_bytes)
