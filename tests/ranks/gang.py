@@ -50,7 +50,7 @@ class Gang:
     def close(self) -> None:
         """End the processes."""
         for process in self._processes:
-            process.terminate()
+            process.kill()  # a server that forked them may have SIGTERM blocked, and so have they
         for process in self._processes:
             process.join()
 

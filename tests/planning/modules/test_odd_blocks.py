@@ -33,7 +33,7 @@ def _square(model: nn.Module, example: Tensor) -> Tensor:
 
 
 def _fresh(make: Callable[[], nn.Module]) -> nn.Module:
-    from tests.commands import odd_blocks
+    from tests.planning.modules import odd_blocks
 
     odd_blocks.NUM_CALLS = COUNTS["calls"] = 0
     GENERATOR.manual_seed(1)
