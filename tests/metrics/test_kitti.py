@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outsize.data.boxes import Boxes, gather, no_boxes, read_kitti
+from outsize.data.boxes import Boxes, gather, no_boxes
+from outsize.data.formats.boxed import read_kitti
 from outsize.metrics.kitti import CLASSES, DIFFICULTIES, RULES, kitti_scores
 
 _REAL = Path(__file__).parents[3] / "shared/data/kitti"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from outsize.data.feeding.loader import prefetch, prefetch_in_processes
+from outsize.data.formats.boxed import find_boxed, find_idl
 from outsize.data.formats.camvid import find_camvid
 from outsize.data.formats.cityscapes import find_cityscapes
 from outsize.data.formats.coco import find_coco
@@ -30,6 +31,10 @@ FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
     "camvid": find_camvid,
     "coco": find_coco,
     "masks": find_masks,
+    "kitti": find_boxed,
+    "idl": find_idl,
+    "voc": find_boxed,
+    "yolo": find_boxed,
 }
 _NUM_THREADS = 2
 _AT_ONCE = 8  # images that are handed to a thread or process at once
@@ -170,7 +175,7 @@ def nothing_left(split: str, bad: Sequence[Path], data: DataSection) -> str:
 
 def _refuse_no_gap(data: DataSection) -> None:
     """Refuse to guess how far apart blocks must be for a model that finds objects: it has no exact halo."""
-    if data.objects and data.split.gap_px is None:
+    if (data.objects or data.boxes) and data.split.gap_px is None:
         need, remedy = (
             "the distance of blocks of different splits",
             "set it, e.g. to the size of large objects",

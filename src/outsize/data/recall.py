@@ -27,14 +27,14 @@ def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledSc
     entries = _entries(path, split)
     with as_written(path, "train"):
         images = [(Path(entry["image"]), str(entry["labels"])) for entry in entries]
-        objects = [Path(entry["objects"]) if "objects" in entry else None for entry in entries]
+        held = [{key: Path(entry[key]) for key in ("objects", "boxes") if key in entry} for entry in entries]
     scenes = []
-    for (image, labels), entry, held in zip(images, entries, objects, strict=True):
+    for (image, labels), entry, files in zip(images, entries, held, strict=True):
         info = open_image(image, data)
         marked = describe(labels, allow_references=data.allow_references)
         with as_written(path, "train"):
             areas = tuple(_inside(Window(*area), info) for area in entry["areas"])
-        scenes.append(LabelledScene(info, marked.shrunk(data.shrink, nearest=True), areas, held))
+        scenes.append(LabelledScene(info, marked.shrunk(data.shrink, nearest=True), areas, **files))
     return tuple(scenes)
 
 

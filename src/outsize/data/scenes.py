@@ -33,6 +33,7 @@ class LabelledScene:
     labels: SceneInfo
     areas: tuple[Window, ...] = ()  # empty: all of it
     objects: Path | None = None  # the file of its objects, where the labels are objects one by one
+    boxes: Path | None = None  # the file of its boxes, where the labels are boxes
 
     def shrunk(self, shrink: int) -> LabelledScene:
         """Return the scene read at a part of its size."""

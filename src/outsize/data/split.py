@@ -59,6 +59,7 @@ class Splits:
 def share_out(paths: Sequence[Path], section: SplitSection, seed: int) -> dict[str, tuple[Path, ...]]:
     """Share images out by scene or by folder; who goes where depends on seed and names, not on their order.
 
+    In the order of names, the last ones are held back for the test and those before them for validation.
     What stays together by folder are the folders directly below the one that all images have in common.
     """
     root = Path(os.path.commonpath([path.parent for path in paths]))
@@ -72,7 +73,10 @@ def share_out(paths: Sequence[Path], section: SplitSection, seed: int) -> dict[s
     for path, place in inner.items():
         if path not in chosen:
             units.setdefault(place.parts[0] if section.by == "folder" else str(place), []).append(path)
-    free = sorted(units, key=lambda unit: _rank(seed, unit))
+    if section.order == "named":
+        free = sorted(units, reverse=True)
+    else:
+        free = sorted(units, key=lambda unit: _rank(seed, unit))
     for split, share in (("test", section.test), ("val", section.val)):
         num = 0 if split in chosen.values() else _wanted(share, len(units))
         chosen |= {path: split for unit in free[:num] for path in units[unit]}
@@ -161,6 +165,7 @@ def write_split(path: Path, splits: Splits) -> None:
                 "labels": str(scene.labels.path),
                 "areas": [[area.row, area.col, area.height, area.width] for area in scene.areas],
                 **({} if scene.objects is None else {"objects": str(scene.objects)}),
+                **({} if scene.boxes is None else {"boxes": str(scene.boxes)}),
             }
             for scene in scenes
         ]

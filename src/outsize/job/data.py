@@ -23,7 +23,7 @@ class ClassSpec(Section):
 
 
 def _checked_classes(classes: tuple[ClassSpec, ...], about: ValidationInfo) -> tuple[ClassSpec, ...]:
-    if len(classes) < (1 if about.data.get("objects") else 2):
+    if len(classes) < (1 if about.data.get("objects") or about.data.get("boxes") else 2):
         raise ValueError("at least 2 classes, of which one may be all the rest")
     for key, other in (("name", "value"), ("value", "name")):
         seen: dict[object, ClassSpec] = {}
@@ -41,6 +41,9 @@ class SplitSection(Section):
     """How images are shared out where data.images is given instead of train, val and test."""
 
     by: Literal["scene", "folder", "blocks"] = Field("scene", description="what stays together")
+    order: Literal["drawn", "named"] = Field(
+        "drawn", description="drawn by the seed, or by name: the last are held back, as in published lists"
+    )
     val: float = Field(0.15, ge=0, lt=1, description="share for validation")
     test: float = Field(0.15, ge=0, lt=1, description="share held back")
     test_folders: Strings = Field((), description="by folder: these are held back, whatever the share")
@@ -55,7 +58,10 @@ class DataSection(Section):
     """Where images and labels are and what they mean."""
 
     objects: bool = Field(False, description="labels are single objects; the task instances sets it")
-    format: Literal["scenes", "folders", "cityscapes", "camvid", "coco", "masks"] = Field(
+    boxes: bool = Field(False, description="labels are boxes; the task detect sets it")
+    format: Literal[
+        "scenes", "folders", "cityscapes", "camvid", "coco", "masks", "kitti", "idl", "voc", "yolo"
+    ] = Field(
         "scenes", description="large rasters, many pictures with masks, or a dataset as it is distributed"
     )
     root: str = Field(
@@ -77,6 +83,9 @@ class DataSection(Section):
         None,
         description="coco: published classes that categories are joined to: taco-1, -2, -3, -4, -10, -17, -60",
     )
+    joined: dict[str, str] = Field({}, description='boxes: labels that are learnt as a class: Van = "Car"')
+    neutral: Strings = Field((), description="boxes: labels that are neither learnt nor scored")
+    left_out: Strings = Field((), description="boxes: labels that are learnt as background")
     layer: str | None = Field(None, description="layer of vector labels; default: the only one")
     attribute: str | None = Field(None, description="attribute of vector labels that names the class")
     all_polygons: str | None = Field(

@@ -12,12 +12,13 @@ from typing import Any
 from outsize.errors import JobError, explain
 
 BACKGROUND = "Background"  # what a class map calls categories that are no class of it
+_KINDS = {"instances": "objects", "detect": "boxes"}  # of labels, where they are no classes of pixels
 _GOLDEN = 0.618034  # hues that far apart keep apart, however many there are
 
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """Return the table of a dataset: cityscapes, camvid or taco."""
+    """Return the table of a dataset: cityscapes, camvid, kitti or taco."""
     return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -26,12 +27,12 @@ def for_task(tree: Mapping[str, Any]) -> dict[str, Any]:
     data = tree.get("data")
     if not isinstance(data, Mapping):
         return dict(tree)
-    if tree.get("task") != "instances":
-        if data.get("objects"):
-            need, remedy = "classes of pixels", 'leave it out, or set task = "instances"'
-            raise JobError(explain("data.objects is not for this task", "true", need, remedy))
-        return dict(tree)
-    return {**tree, "data": {**data, "objects": True}}
+    own = _KINDS.get(str(tree.get("task")))
+    for kind, task in (("objects", "instances"), ("boxes", "detect")):
+        if data.get(kind) and kind != own:
+            need, remedy = "labels that the task learns", f'leave it out, or set task = "{task}"'
+            raise JobError(explain(f"data.{kind} is not for this task", "true", need, remedy))
+    return dict(tree) if own is None else {**tree, "data": {**data, own: True}}
 
 
 def filled_in(data: object) -> object:
@@ -52,10 +53,14 @@ def filled_in(data: object) -> object:
         keys = {"labels": "annotations.json", **keys}
         if "class_map" in data:
             classes = _classes(sorted({*class_map(str(data["class_map"])).values()} - {BACKGROUND}))
-            if data.get("objects"):  # what is around objects is none of them
+            if data.get("objects") or data.get("boxes"):  # what is around objects is none of them
                 return {"classes": classes[1:], **keys}
             return {"classes": classes, "outside": BACKGROUND.lower(), **keys}
-    if kind == "masks":
+    if kind == "kitti":
+        known = table(kind)
+        keys = {"labels": "", "classes": known["classes"], **keys}
+        return {**_around(known, keys), **keys}
+    if kind in ("masks", "voc", "yolo"):
         return {"labels": "", **keys}
     return keys
 
@@ -78,6 +83,17 @@ def class_map(name: str) -> dict[str, str]:
     }
     of_name |= {also: of_name[each] for also, each in known["also"].items()}
     return {each.lower(): found for each, found in of_name.items()}
+
+
+def _around(known: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return KITTI's types that are no class of the job: neighbours of its classes are neutral, others left out."""
+    given = keys["classes"] if isinstance(keys["classes"], list) else []
+    named = {each.get(key) for each in given if isinstance(each, dict) for key in ("name", "attribute")}
+    joined = keys.get("joined")
+    named |= set(joined) if isinstance(joined, Mapping) else set()
+    neutral = [each for each, class_name in known["neighbours"].items() if class_name in named]
+    rest = [each for each in known["types"] if each not in {*named, *neutral}]
+    return {"neutral": [each for each in neutral if each not in named], "left_out": rest}
 
 
 def _values(classes: object) -> set[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class Boxes:
     def areas_px(self) -> NDArray[np.float64]:
         """Area of each box."""
         return self.widths_px * self.heights_px
+
+    def scaled(self, by_width: float, by_height: float) -> Boxes:
+        """Return the boxes of the picture at another size."""
+        return replace(self, sides=self.sides * np.array([by_width, by_height] * 2))
 
     def take(self, which: NDArray[Any]) -> Boxes:
         """Return some of the boxes, by number or by a mask."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.formats.boxed import open_boxed
 from outsize.data.formats.coco_file import CocoFile, CocoPicture, read_coco
 from outsize.data.formats.coco_masks import burn_classes
 from outsize.data.formats.coco_objects import CocoEntry, fitting, open_outlined
@@ -44,7 +45,7 @@ def find_coco(data: DataSection, seed: int) -> Layout:
         held: dict[Path, None] = {}
         for path in paths:
             coco = read_coco(path)
-            values |= category_values(coco, data)
+            values |= {} if data.boxes else category_values(coco, data)
             found, missing = _find_pictures(coco, root, data.allow_references)
             entries |= {place: CocoEntry(picture, path) for place, picture in found.items()}
             held |= dict.fromkeys(found)
@@ -56,6 +57,8 @@ def find_coco(data: DataSection, seed: int) -> Layout:
     outside = data.ignore_value[0] if data.outside is None else data.class_value("outside")
 
     def open_scene(path: Path, cache: Path) -> LabelledScene:
+        if data.boxes:
+            return open_boxed(path, entries[path], data, cache)
         if data.objects:
             return open_outlined(path, entries[path], data, cache, values)
         return _open(path, entries[path], cache, values, (outside, data.ignore_value[0]))

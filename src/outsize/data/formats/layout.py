@@ -14,8 +14,12 @@ from outsize.errors import DataError, JobError, OutsizeError, explain
 from outsize.files.plain import is_address
 from outsize.job import DataSection
 
-CLASS_FORMATS = ("scenes", "folders", "cityscapes", "camvid", "coco")
-OBJECT_FORMATS = ("scenes", "folders", "coco", "masks")
+FORMATS_OF: Mapping[str, tuple[str, ...]] = {  # what labels tell
+    "classes of pixels": ("scenes", "folders", "cityscapes", "camvid", "coco"),
+    "objects": ("scenes", "folders", "coco", "masks"),
+    "boxes": ("kitti", "idl", "coco", "voc", "yolo"),
+}
+_LISTS = ("coco", "kitti", "idl", "voc", "yolo")  # those that a file for each split may share out
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,19 @@ class Layout:
 
 def refuse_keys(data: DataSection) -> None:
     """Refuse keys that the format would pass over without a word, and formats that the labels are not for."""
-    wanted = OBJECT_FORMATS if data.objects else CLASS_FORMATS
+    kind = "objects" if data.objects else "boxes" if data.boxes else "classes of pixels"
+    wanted = FORMATS_OF[kind]
     if data.format not in wanted:
-        kind, task = ("objects", "segment") if data.objects else ("classes of pixels", "instances")
-        need, remedy = f"one of {', '.join(wanted)}", f'take another format, or task = "{task}"'
+        need, remedy = f"one of {', '.join(wanted)}", "take another format, or another task"
         raise JobError(explain(f"data.format does not tell {kind}", repr(data.format), need, remedy))
     unused = ["class_map"] if data.format != "coco" else []
     if data.is_dataset:
         unused += ["images", "stack", "layer", "attribute", "all_polygons"]
-        unused += ["train", "val", "test"] if data.format != "coco" else []
-    if data.objects:
+        unused += ["train", "val", "test"] if data.format not in _LISTS else []
+    if data.objects or data.boxes:
         unused += ["outside"]  # what is around objects is none of them, and no class
+    if not data.boxes:
+        unused += ["joined", "neutral", "left_out"]
     for key in unused:
         if getattr(data, key):
             found, need = repr(getattr(data, key))[:80], "keys that the format reads"

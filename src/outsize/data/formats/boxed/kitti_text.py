@@ -7,16 +7,13 @@ Columns are separated by spaces: 15 of them in labels, 16 in results. Pixels cou
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 
-from outsize.data.boxes.boxes import Boxes, gather
+from outsize.data.boxes import Boxes, gather
+from outsize.data.formats.boxed.lines import numbers_of, read_lines
 from outsize.errors import DataError, explain
-from outsize.files.plain import read_plain_text
 
 LABEL_COLUMNS, RESULT_COLUMNS = 15, 16
-_MOST_BYTES = 2**24
 
 
 def read_kitti(path: Path, num_columns: int = LABEL_COLUMNS) -> Boxes:
@@ -33,7 +30,7 @@ def read_kitti(path: Path, num_columns: int = LABEL_COLUMNS) -> Boxes:
             found = f"{len(words)} columns"
             raise DataError(explain(f"{place}: it is no box", found, need, "export the file again"))
         labels.append(words[0])
-        rows.append(_numbers(words[1:], place))
+        rows.append(numbers_of(words[1:], place))
     return gather(
         [row[3:7] for row in rows],
         labels,
@@ -52,27 +49,3 @@ def kitti_lines(boxes: Boxes) -> str:
         place = " ".join(f"{each:.2f}" for each in sides)
         lines.append(f"{label} -1 -1 {alpha:g} {place} {unknown} {score:.6f}\n")
     return "".join(lines)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read a small text file as lines."""
-    try:
-        return read_plain_text(path, _MOST_BYTES).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        found = getattr(error, "strerror", None) or "no UTF-8 text"
-        need, remedy = "a text file of boxes", "restore it from its source"
-        raise DataError(explain(f"labels {path} cannot be read", found, need, remedy)) from error
-
-
-def _numbers(words: Sequence[str], place: str) -> list[float]:
-    numbers = []
-    for word in words:
-        try:
-            numbers.append(float(word))
-        except ValueError:
-            numbers.append(math.nan)
-        if not math.isfinite(numbers[-1]):
-            raise DataError(
-                explain(f"{place}: a column is no number", repr(word)[:40], "a finite number", "correct it")
-            )
-    return numbers

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outsize.data.boxes import gather, kitti_lines, read_kitti
+from outsize.data.boxes import gather
+from outsize.data.formats.boxed import kitti_lines, read_kitti
 from outsize.errors import DataError
 
 _CAR = "Car 0.20 1 -1.67 657.39 190.13 700.07 223.39 1.41 1.58 4.36 3.18 2.27 34.38 -1.58"

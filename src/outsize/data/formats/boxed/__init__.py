@@ -1,0 +1,13 @@
+"""Pictures with boxes: label files of several makers, and what a job calls their classes.
+
+kitti, voc, yolo --> find_boxed --.
+idl lists --------> find_idl -----+--> with_boxes: in the picture, in classes --> LabelledScene
+COCO file --> open_boxed ---------'
+"""
+
+from outsize.data.formats.boxed.coco import open_boxed
+from outsize.data.formats.boxed.fitting import with_boxes
+from outsize.data.formats.boxed.kitti_text import kitti_lines, read_kitti
+from outsize.data.formats.boxed.pictures import find_boxed, find_idl
+
+__all__ = ["find_boxed", "find_idl", "kitti_lines", "open_boxed", "read_kitti", "with_boxes"]
