@@ -91,7 +91,9 @@ def test_it_trains_as_the_step_itself_within_its_pages(
     name: str, options: dict[str, int], emptied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if emptied:  # after each few operations torch forgets the addresses of what was given back
-        monkeypatch.setattr(paged, "Apart", lambda index, handing, _: OwnAddresses(index, handing, 2**28))
+        monkeypatch.setattr(
+            paged, "OwnAddresses", lambda index, handing, _: OwnAddresses(index, handing, 2**28)
+        )
     model, recordings = _model(name, **options), Recordings()
     twins = [copy.deepcopy(model) for _ in range(2)]
     expected, again = (_train(twin, _step(twin, PLAN)) for twin in twins)

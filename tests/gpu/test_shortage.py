@@ -16,6 +16,7 @@ from tests.conftest import write_job
 
 from outsize.commands.train import train
 from outsize.data.batch import Batch
+from outsize.planning.trying import recording
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies import compose
@@ -123,6 +124,7 @@ def _trained(
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "compose", watched.compose)
+        patch.setattr(recording, "why_no_trial", lambda *_: None)  # a training of 12 steps would do without
         overrides = [f"{key}={value}" for key, value in asked.items()]
         train(job, overrides=overrides, device_name="cuda", mode="new", reporter=Reporter("quiet"))
     torch.cuda.empty_cache()
@@ -167,6 +169,7 @@ def test_a_training_survives_another_process_that_takes_memory(
         after, told = _trained(tmp_path / "beset", scenes, beset, graph=graph)
     print("\n".join(told))
     print(f"alone {undisturbed.losses}\nbeset {beset.losses}")
+    assert after["graph"] or is_short  # a recorded step is what it is about
     assert bool(told) == is_short
     assert all(text.startswith("memory ran out: ") for text in told)
     assert not is_short or after["peak_bytes"] < before["peak_bytes"]
