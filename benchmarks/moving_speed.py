@@ -113,7 +113,7 @@ def plan_moves(cost: StepCost, clock: Clock, link: Link, num_bytes: float) -> tu
 
 
 def _saved_first(search: Search, num_bytes: float) -> Choice:
-    choice, left_bytes = Choice(search.ground), num_bytes
+    choice, left_bytes = Choice(search.plain), num_bytes
     for each in search.points.movable:
         if left_bytes > 0:
             choice.take(each)

@@ -7,6 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+
+from outsize.plan.machines import find_machine
+from outsize.plan.search.timeline import Link
+from outsize.plan.times import Clock
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -68,3 +73,19 @@ def test_a_row_that_fails_is_not_the_end(
     assert "2 failed" in capsys.readouterr().out
     rows = plan_error.main(["--device", "cpu", "--quick", "--seconds", "0", "--out", str(tmp_path / "table")])
     assert [row["failed"] for row in rows] == ["not reached in the time given"] * 2
+
+
+def test_what_moving_speed_moves_is_what_it_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import moving_speed
+    from plan_error import build
+    from plan_error_measured import Case, Network
+    from plan_error_predicted import traced
+
+    network = Network("unet", {"width": 32, "levels": 2})
+    case = Case(network, 128, 2, bf16=False, training=True)
+    cost = traced(build(network), case, torch.device("cpu"), None)
+    clock = Clock(find_machine("h200").rates, tf32=True, overlaps=True)
+    swap, timeline = moving_speed.plan_moves(cost, clock, Link(1e15, 1e15), 2**24)
+    assert sum(each.size_bytes for each in swap.moved) >= 2**24
+    assert timeline.peak_bytes < cost.peak_bytes()
