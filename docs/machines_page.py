@@ -6,6 +6,7 @@ python docs/machines_page.py > docs/machines.md
 from __future__ import annotations
 
 from outsize.plan import times
+from outsize.plan.links import LINKS
 from outsize.plan.machines import CATALOGUE, CONTEXT_BYTES, GB, GIB, TERA, GpuSpec
 
 _ABOVE = """# Machines by name
@@ -60,7 +61,7 @@ def page() -> str:
     rates = [_ABOVE.format(context=CONTEXT_BYTES / 2**20), _table("GPUs", CATALOGUE)]
     sources = [f"- `{spec.name}`: {spec.source}." for spec in CATALOGUE]
     links = {f"- {spec.link}: {spec.link_source}.": None for spec in CATALOGUE}
-    return "\n".join([*rates, _hosts(hosts), _time(), "## Sources\n", *sources, *links, _VISIBLE])
+    return "\n".join([*rates, _hosts(hosts), _links(), _time(), "## Sources\n", *sources, *links, _VISIBLE])
 
 
 def _time() -> str:
@@ -116,6 +117,21 @@ def _hosts(specs: list[GpuSpec]) -> str:
     for host in (spec.host for spec in specs if spec.host is not None):
         memory = f"{host.memory_bytes / GIB:.4g}"
         lines.append(f"| `{host.name}` | {host.title} | {host.num_gpus} | {host.num_cores} | {memory} |")
+    return "\n".join(lines) + "\n"
+
+
+def _links() -> str:
+    lines = [
+        "## Links between GPUs\n",
+        "GB/s in one direction, as reached and in theory. All GPUs of a host share its link to others.\n",
+        "| name | link | of | GB/s | in theory | latency, us | source |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for spec in LINKS:
+        rates = f"{_number(spec.bytes_per_s, GB)} | {_number(spec.theory_bytes_per_s, GB)}"
+        kind = "one host" if spec.within == "host" else "hosts"
+        latency = f"{spec.latency_s * 1e6:g}"
+        lines.append(f"| `{spec.name}` | {spec.title} | {kind} | {rates} | {latency} | {spec.source} |")
     return "\n".join(lines) + "\n"
 
 

@@ -143,6 +143,7 @@ _NVLINK2 = _Link("2 bricks of NVLink 2", "The Next Platform (December 2017); 50 
 _DATA_SHEETS = {
     "K80": "NVIDIA Tesla K80 board specification BD-07317-001 (2015); one of two GPUs: derived, half of the board",
     "P100": "NVIDIA Tesla P100 PCIe data sheet (2016), specifications table",
+    "P40": "NVIDIA Tesla P40 data sheet (2016), specifications table; visible memory: with error correction off",
     "V100": "NVIDIA V100 data sheet, specifications table, column SXM2",
     "T4": "NVIDIA T4 data sheet, specifications table",
     "TU102": "NVIDIA Turing architecture white paper (2018), table of the RTX 2080 Ti, reference clocks",
@@ -166,6 +167,7 @@ _GPUS = (
     # name, title, GiB sold, GiB visible, TFLOPS: fp32, tf32, fp16, bf16; GB/s of memory, link, data sheet, aliases
     _Sheet("k80", "Tesla K80, one of two GPUs", 12, 11.17, 4.37, None, None, None, 240, _HALF_PCIE3, "K80", ""),
     _Sheet("p100-16", "Tesla P100 16 GB", 16, 15.89, 9.3, None, None, None, 732, _PCIE3, "P100", "p100 p100-pcie-16"),
+    _Sheet("p40", "Tesla P40", 24, 23.87, 12, None, None, None, 346, _PCIE3, "P40", "p40-24"),
     _Sheet("v100-16", "Tesla V100 16 GB", 16, 15.77, 15.7, None, 125, None, 900, _PCIE3, "V100", "v100-sxm2-16"),
     _Sheet("v100-32", "Tesla V100 32 GB", 32, 31.75, 15.7, None, 125, None, 900, _PCIE3, "V100", "v100-sxm2-32"),
     _Sheet("t4", "T4", 16, 14.56, 8.1, None, 65, None, 320, _PCIE3, "T4", "t4-16"),
