@@ -25,8 +25,8 @@ from plan_error_predicted import fuse_of, traced
 from torch.profiler import ProfilerActivity, profile
 
 from outsize.measure.machine.bandwidth import recall_or_measure
+from outsize.plan.cost import StepCost
 from outsize.plan.machines import find_machine
-from outsize.plan.memory.cost import StepCost
 from outsize.plan.plan import Swap
 from outsize.plan.search.choice import Choice
 from outsize.plan.search.search import Search

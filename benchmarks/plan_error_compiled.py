@@ -20,11 +20,12 @@ from torch import nn
 
 from outsize.measure.learning import device_and_host_s, look_at, taught_by
 from outsize.measure.memory import rise_bytes
-from outsize.plan.memory.cost import NOTHING, StepCost
+from outsize.plan.cost import NOTHING, StepCost
 from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock, Learnt
-from outsize.plan.ways.compiled import Compiled, blocks_to_compile
+from outsize.plan.way import Compiled
+from outsize.plan.ways.compiled import blocks_to_compile
 
 BUDGETS: dict[str, float | None] = {"compiled": None, "halved": 0.5}
 NAMES: dict[str, str] = {"compiled": "compiled", "halved": "compiled, half"}

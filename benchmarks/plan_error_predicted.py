@@ -11,11 +11,10 @@ from plan_error_measured import ADAMW, BANDS, LOSS, Case, Parts
 from torch import Tensor, nn
 
 from outsize.measure.tracing.step import trace_step
-from outsize.plan.memory.blocks import list_blocks
-from outsize.plan.memory.cost import NOTHING, Changed, StepCost
+from outsize.plan.cost import NOTHING, Changed, StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Fuse, Recompute
-from outsize.plan.search.mix import mix
+from outsize.plan.search.mixture import mix
 from outsize.plan.search.timeline import Link
 from outsize.plan.seen import paced
 from outsize.plan.step import StepFacts, StepOp
@@ -28,6 +27,7 @@ from outsize.plan.times import (
     host_calls,
     together,
 )
+from outsize.plan.ways.blocks import list_blocks
 from outsize.strategies.blocks.checkpointed import checkpointed
 from outsize.strategies.kernels.fusing import fused_layers, fusible
 from outsize.tasks.segment import loss_on_shapes

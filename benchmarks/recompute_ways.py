@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from outsize.errors import OutsizeError
 from outsize.measure.tracing.step import trace_step
 from outsize.models import MODELS, build_model
+from outsize.plan.cost import StepCost
 from outsize.plan.machines import find_machine
-from outsize.plan.memory.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Compile
 from outsize.plan.step import Key

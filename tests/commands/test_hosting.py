@@ -23,7 +23,7 @@ from outsize.errors import PlanError
 from outsize.job import LimitsSection
 from outsize.plan.plan import Offload, Plan, PlannedSwap, Swap
 from outsize.plan.search.timeline import Link
-from outsize.plan.ways.way import StepRequest
+from outsize.plan.way import StepRequest
 from outsize.planning.jobs import preparing, shortage
 from outsize.planning.jobs.planning import Plans
 from outsize.progress import Reporter

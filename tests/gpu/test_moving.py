@@ -16,10 +16,10 @@ from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Swap
-from outsize.plan.search.mix import mix
+from outsize.plan.search.mixture import mix
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepOp
 from outsize.strategies.compose import Step, Terms, compose

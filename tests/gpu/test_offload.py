@@ -18,7 +18,7 @@ from outsize.data.targets import ClassRasters
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.trying.apart import Outcome, apart
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.search.timeline import Link
 from outsize.plan.ways.offload import offloaded

@@ -18,7 +18,7 @@ from outsize.measure.tracing.step import trace_step
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.raster.reading import SceneReader, describe
 from outsize.strategies.compose import compose

@@ -14,7 +14,7 @@ from outsize.measure.facts import halo_of
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model, label_stride
 from outsize.models.erfnet import ERFNet
-from outsize.plan.memory.cost import StepCost, summary
+from outsize.plan.cost import StepCost, summary
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
 from outsize.strategies.compose import compose

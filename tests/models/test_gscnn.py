@@ -19,11 +19,11 @@ from outsize.measure.tracing.step import trace_step
 from outsize.measure.trying.across import OVER_SAMPLES, first_norm
 from outsize.models import build_model, input_maps, num_inputs
 from outsize.models.gscnn import GSCNN, Shapes
-from outsize.plan.memory.cost import StepCost, summary
+from outsize.plan.cost import StepCost, summary
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.step import StepFacts
-from outsize.plan.ways.way import StepRequest
+from outsize.plan.way import StepRequest
 from outsize.plan.ways.ways import ways
 from outsize.strategies.compose import compose
 from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms

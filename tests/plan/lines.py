@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from outsize.plan.memory.cost import StepCost
-from outsize.plan.memory.recompute import OpSeconds
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Swap
 from outsize.plan.search.choice import Choice
 from outsize.plan.search.search import Search
 from outsize.plan.search.timeline import Link, Timeline
 from outsize.plan.step import Saved, StepFacts, StepOp, Storage
+from outsize.plan.times import OpSeconds
 
 
 def line(forward_s: Sequence[float], backward_s: Sequence[float], sizes: Sequence[int]) -> StepFacts:

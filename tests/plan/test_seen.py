@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from outsize.plan.cost import NOTHING, StepCost
 from outsize.plan.memory.arena import held_bytes
-from outsize.plan.memory.cost import NOTHING, StepCost
 from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.times import Clock, Learnt, Rates

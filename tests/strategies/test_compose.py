@@ -21,10 +21,10 @@ from outsize.data.targets import ClassRasters
 from outsize.losses import Weights
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Compile, Offload, Plan, PlannedSwap, Recompute, Swap, Tiling
-from outsize.plan.search.mix import mix
+from outsize.plan.search.mixture import mix
 from outsize.strategies.compose import Step, compose
 from outsize.strategies.saved.hooks import SavedTensors, recomputable
 from outsize.strategies.swap.offload import in_full

@@ -20,10 +20,10 @@ from outsize.measure.tracing.step import trace_step
 from outsize.metrics.instances import Pictured, average_precision
 from outsize.models import build_model
 from outsize.models.maskrcnn import MaskRCNN
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
-from outsize.plan.search.mix import mix
+from outsize.plan.search.mixture import mix
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import BLOCK_BYTES, StepOp
 from outsize.strategies.compose import compose

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from outsize.bench.cap import Cap
     from outsize.bench.memory import Planning
     from outsize.plan.plan import Plan
-    from outsize.plan.ways.way import StepRequest
+    from outsize.plan.way import StepRequest
     from outsize.planning.jobs.preparing import Planned
     from outsize.planning.situation import Situation
 
@@ -90,7 +90,7 @@ def _measure(
     from outsize.bench.measured_step import make_measured_step
     from outsize.bench.memory import measure_memory
     from outsize.measure.origin import origin
-    from outsize.plan.ways.compiled import blocks_to_compile
+    from outsize.plan.ways import blocks_to_compile
     from outsize.planning.jobs.planning import train_task
     from outsize.tasks import TASKS
 
@@ -137,8 +137,7 @@ def _measure(
 def _planning(job: Job, planned: Planned, task: StepRequest) -> Planning:
     """Return how ours is planned: as a training of the job would be, but for another limit."""
     from outsize.bench.memory import Planning
-    from outsize.plan.predict.choose import choose_train
-    from outsize.plan.ways.ways import plain
+    from outsize.plan.ways import choose_train, plain
     from outsize.planning.situation import host_bytes
 
     key = planned.where.machine.limit_key

@@ -16,7 +16,7 @@ from outsize.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from outsize.plan.request import Course
-    from outsize.plan.ways.tilings import Cut
+    from outsize.plan.tilings import Cut
     from outsize.planning.jobs.preparing import Planned
     from outsize.planning.situation import Situation
 
@@ -136,7 +136,7 @@ def say_plan(plan: Plan, reporter: Reporter, course: Course | None = None) -> No
 
 def _say_cuts(job: Job, planned: Planned, reporter: Reporter) -> None:
     """Show how the largest scene could be cut, where it is."""
-    from outsize.plan.ways.tilings import as_table, remarks
+    from outsize.plan.tilings import as_table, remarks
     from outsize.planning.jobs.advice import cuts_of
 
     for purpose, cuts, scene_px, core_px in cuts_of(job, planned):
@@ -154,8 +154,8 @@ def _say_cuts(job: Job, planned: Planned, reporter: Reporter) -> None:
 def _why_core(
     taken: Cut, cuts: Sequence[Cut], scene_px: tuple[int, int], job: Job, planned: Planned, *, trains: bool
 ) -> list[str]:
-    from outsize.plan.predict.cores import largest_core
-    from outsize.plan.ways.tilings import why_predicted_so, why_trained_so
+    from outsize.plan.predict import largest_core
+    from outsize.plan.tilings import why_predicted_so, why_trained_so
 
     if trains:
         return why_trained_so(taken, cuts, planned.train_plan.peak_bytes)

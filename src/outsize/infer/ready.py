@@ -26,7 +26,7 @@ from outsize.measure.trying.trial import try_tiling
 from outsize.models import num_inputs
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Tiling
-from outsize.plan.predict.choose import choose_predict
+from outsize.plan.predict import choose_predict
 from outsize.raster.reading import SceneInfo
 from outsize.tasks import TASKS, facts_for, limits_for
 from outsize.tiles.halo import Halo

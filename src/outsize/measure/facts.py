@@ -12,8 +12,8 @@ from outsize.measure.tensors import own_dtype
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.trying.derive import derive
 from outsize.models import input_maps, num_inputs
+from outsize.plan.cost import StepCost
 from outsize.plan.facts import Facts, Machine, WindowFacts
-from outsize.plan.memory.cost import StepCost
 from outsize.plan.times import OpSeconds, Rates, host_calls
 from outsize.tiles.halo import Halo
 

@@ -26,6 +26,11 @@ class Machine:
     usable_share: float | None = None
 
     @property
+    def kind(self) -> str:
+        """The device without its number."""
+        return self.device.partition(":")[0]
+
+    @property
     def limit_key(self) -> str:
         """The key of a job's limits that bounds its memory."""
         return "host_memory" if self.device == "cpu" else "gpu_memory"

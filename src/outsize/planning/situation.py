@@ -16,7 +16,7 @@ from outsize.plan.times import Clock, Learnt, Rates
 if TYPE_CHECKING:
     import torch
 
-    from outsize.plan.ways.compiled import Compiled
+    from outsize.plan.way import Compiled
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from outsize.measure.tracing.record import record
 from outsize.measure.tracing.recurrent import onednn_bytes
 from outsize.measure.tracing.step import trace_step
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 
 
 class _Rows(nn.Module):

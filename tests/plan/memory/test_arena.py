@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from outsize.plan.cost import NOTHING, Changed, StepCost
 from outsize.plan.memory import arena
 from outsize.plan.memory.arena import held_bytes
-from outsize.plan.memory.cost import NOTHING, Changed, StepCost
 from outsize.plan.step import StepFacts, StepOp, Storage
 
 MIB = 2**20

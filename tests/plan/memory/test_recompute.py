@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import StorageRecipe, find_recipes
 from outsize.plan.step import Saved, StepFacts, StepOp, Storage
 

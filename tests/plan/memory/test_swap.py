@@ -12,10 +12,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.tracing.where import Where
-from outsize.plan.memory.blocks import list_blocks
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.swap import find_points
 from outsize.plan.step import StepFacts
+from outsize.plan.ways.blocks import list_blocks
 from outsize.strategies.blocks.checkpointed import checkpointed
 
 EVEN = line([10] * 5, [10] * 4, [10] * 4)

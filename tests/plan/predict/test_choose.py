@@ -14,18 +14,13 @@ from hypothesis import strategies as st
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
 from outsize.plan.facts import Facts, Machine, WindowFacts
+from outsize.plan.limits import USABLE, usable_bytes
 from outsize.plan.plan import Plan, Tiling
-from outsize.plan.predict.choose import (
-    USABLE,
-    choose_predict,
-    choose_train,
-    seconds_of_windows,
-    usable_bytes,
-    window_pixels,
-)
+from outsize.plan.predict.choose import choose_predict, seconds_of_windows, window_pixels
 from outsize.plan.predict.cores import cores_to_try
 from outsize.plan.step import StepFacts
-from outsize.plan.ways.way import StepRequest
+from outsize.plan.way import StepRequest
+from outsize.plan.ways.fitting import choose_train
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, Obstacle, Reach
 from outsize.tiles.window import Window

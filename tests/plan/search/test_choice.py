@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outsize.plan.memory.cost import Changed, StepCost, merged
+from outsize.plan.cost import Changed, StepCost, merged
 from outsize.plan.memory.recompute import StorageRecipe, find_recipes
 from outsize.plan.memory.swap import Movable, find_points
 from outsize.plan.search.choice import Choice, Item, PlainStep

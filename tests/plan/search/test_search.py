@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import StorageRecipe, find_recipes
 from outsize.plan.search.choice import Choice, PlainStep
 from outsize.plan.search.search import _HABITS, PRICES, Search, _hindrance

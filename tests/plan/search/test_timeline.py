@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.lines import carry_out, line, op_s, schedule
 
+from outsize.plan.cost import Changed, StepCost
 from outsize.plan.machines import find_machine
-from outsize.plan.memory.cost import Changed, StepCost
 from outsize.plan.plan import PlannedSwap
 from outsize.plan.search.timeline import Link, Timeline
 from outsize.plan.step import StepFacts

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Compile, Plan, plan_from_dict
 from outsize.plan.step import StepFacts
-from outsize.plan.ways.compiled import Compiled, blocks_to_compile
-from outsize.plan.ways.way import StepRequest
+from outsize.plan.way import Compiled, StepRequest
+from outsize.plan.ways.compiled import blocks_to_compile
 from outsize.plan.ways.ways import compiled, plain
 from outsize.tiles.halo import Halo, Reach
 

@@ -10,13 +10,13 @@ import pytest
 from tests.plan.conftest import WEIGHT_BYTES
 
 from outsize.errors import TraceError
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.times import CHECKPOINTED_CALLS, REMADE_CALLS, host_calls
+from outsize.plan.way import StepRequest, Way
 from outsize.plan.ways.ladder import choose, choose_offloaded
-from outsize.plan.ways.way import StepRequest, Way
 from outsize.plan.ways.ways import plain, ways
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import Size, num_px_of, sides_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import Saved, StepFacts, StepOp, Storage
 from outsize.plan.ways.offload import HOST_BYTES_PER_S, choose_blocks, offloaded

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.swap import find_points
 from outsize.plan.plan import Plan, plan_from_dict
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import Saved, StepFacts
+from outsize.plan.way import StepRequest
 from outsize.plan.ways.ladder import choose
 from outsize.plan.ways.paging import paged_room_bytes
-from outsize.plan.ways.way import StepRequest
 from outsize.plan.ways.ways import plain
 from outsize.tiles.halo import Halo, Reach
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import outsize
 from outsize.errors import ModelError, PlanError
 from outsize.measure.tracing.record import record
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts
 from outsize.planning.modules.own_step import OwnStep, facts_of, own_step, peak_as_planned

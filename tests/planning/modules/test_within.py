@@ -19,8 +19,8 @@ from outsize.errors import JobError, PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
-from outsize.plan.predict.choose import USABLE
+from outsize.plan.cost import StepCost
+from outsize.plan.limits import USABLE
 
 
 def _net() -> nn.Module:

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 import outsize
 from outsize.errors import ModelError, PlanError
 from outsize.measure.tracing.record import record
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.step import Storage
 from outsize.strategies.steps.within import Within
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import outsize
 from outsize.errors import ModelError, PlanError
 from outsize.measure.tracing.record import record
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 
 
 def _layer(num_in: int) -> nn.Sequential:

@@ -14,9 +14,9 @@ from outsize.measure import learning, remembered
 from outsize.measure.learning import lessons
 from outsize.measure.machine import look_at_machine
 from outsize.models import build_model
+from outsize.plan.cost import StepCost
 from outsize.plan.effort import Budget, Effort
 from outsize.plan.machines import find_machine
-from outsize.plan.memory.cost import StepCost
 from outsize.plan.times import CLASSES, Clock, Learnt
 from outsize.planning.jobs import planning
 from outsize.planning.jobs.planning import facts_on, taught

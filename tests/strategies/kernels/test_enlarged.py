@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.models.resized import Resized
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Fuse
 from outsize.strategies.kernels import fused_layer
 from outsize.strategies.kernels.folded import folded_convolution

@@ -25,7 +25,7 @@ from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.models.resized import Resized
 from outsize.models.unet import JoinedConv2d
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Fuse, Plan, plan_from_dict
 from outsize.strategies.blocks.checkpointed import checkpointed

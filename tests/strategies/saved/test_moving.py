@@ -19,10 +19,10 @@ from outsize.errors import ModelError
 from outsize.measure.memory import LiveBytes
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, PlannedSwap, Swap
-from outsize.plan.search.mix import Mixture, mix
+from outsize.plan.search.mixture import Mixture, mix
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.blocks.checkpointed import checkpointed

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import outsize
 from outsize.measure.tensors import format_shapes, num_values, shapes_of
 from outsize.measure.tracing.step import trace_step
-from outsize.plan.memory.cost import StepCost
-from outsize.plan.predict.choose import USABLE
+from outsize.plan.cost import StepCost
+from outsize.plan.limits import USABLE
 from outsize.strategies.steps.within import Within
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))

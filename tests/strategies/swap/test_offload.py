@@ -21,7 +21,7 @@ from outsize.errors import PlanError
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.trying.apart import Outcome, apart
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Offload, Plan, Recompute, Swap
 from outsize.plan.search.timeline import Link

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan
-from outsize.plan.search.mix import mix
+from outsize.plan.search.mixture import mix
 from outsize.plan.search.timeline import Link
 from outsize.strategies.compose import Terms, compose
 from outsize.strategies.cudagraph import graphed

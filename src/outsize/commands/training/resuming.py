@@ -163,7 +163,7 @@ def plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: R
 
 def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
     """Say what keeps a plan of an earlier day from being carried out here, if anything does."""
-    from outsize.plan.predict.choose import usable_bytes
+    from outsize.plan.limits import usable_bytes
     from outsize.strategies.cudagraph import paged
     from outsize.strategies.kernels.norm.fused import fusing
 
@@ -183,8 +183,8 @@ def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
 
 
 def _fits_by_pages(plan: Plan, prepared: Prepared, job: Job) -> bool:
-    from outsize.plan.predict.choose import limit_of
-    from outsize.plan.ways.paging import paged_room_bytes
+    from outsize.plan.limits import limit_of
+    from outsize.plan.ways import paged_room_bytes
 
     return plan.peak_bytes <= paged_room_bytes(limit_of(prepared.facts.machine, job.limits))
 

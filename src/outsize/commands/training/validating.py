@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.errors import first_line
 from outsize.plan.plan import Plan
-from outsize.plan.ways.tighten import smaller
+from outsize.plan.tighten import smaller
 from outsize.progress import Bar, Reporter
 from outsize.units import format_count
 

@@ -20,7 +20,7 @@ from outsize.infer.passes.run import PassRun
 from outsize.infer.stream import Decode, Prepare, Settings, TileResult, Waits, result_of, stream_tiles
 from outsize.models import input_maps
 from outsize.plan.plan import Passes
-from outsize.plan.predict.passes import cores_of
+from outsize.plan.predict import cores_of
 from outsize.progress import Reporter
 from outsize.raster.disk import make_folder, need_space
 from outsize.raster.reading import SceneInfo, SceneReader

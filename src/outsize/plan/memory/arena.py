@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from itertools import accumulate
 
-from outsize.plan.memory.cost import Changed, StepCost
+from outsize.plan.cost import Changed, StepCost
 
 _PAGE_BYTES, _SMALL_PAGE_BYTES = 20 * 2**20, 2 * 2**20
 _SMALL_BYTES = 2**20  # tensors up to this lie in a range of their own, with pages of their own

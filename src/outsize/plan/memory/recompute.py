@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.step import Key, StepOp
+from outsize.plan.times import OpSeconds
 
 # Operations that read and write each number about once: made again in a fraction of the time of the convolution
 # between them. Names are torch's; a trailing underscore (in place) and an overload are left out.
@@ -28,7 +29,6 @@ _MAX_DEPTH = 4  # recipes that are made from recipes
 _FUSED = {"native_batch_norm", "cudnn_batch_norm", "fused_norm"}
 _PASSED_ON = {"add", "add_", "relu", "relu_"}
 
-OpSeconds = Callable[[StepOp], float]
 Call = tuple[str, int]  # path of a module, and which of its calls
 
 

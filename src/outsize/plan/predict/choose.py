@@ -1,32 +1,26 @@
-"""Chooses within a memory limit: tiles and their batch for prediction, the way to run a step for training."""
+"""Chooses tiles and their batch for a prediction within a memory limit."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
-from outsize.errors import PlanError, TraceError, explain
+from outsize.errors import PlanError, explain
 from outsize.job import LimitsSection
 from outsize.plan.facts import Facts, Machine
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.limits import limit_of, usable_share
 from outsize.plan.plan import Plan, Rejected, Tiling
 from outsize.plan.predict.cores import cores_to_try, key_step, round_up
 from outsize.plan.predict.passes import passes_within
-from outsize.plan.ways.ladder import choose
-from outsize.plan.ways.way import StepRequest, Way
 from outsize.tiles.halo import Halo, Obstacle
 from outsize.tiles.passes import PassGraph
-from outsize.units import format_bytes, format_count, format_pixels, format_size
+from outsize.units import format_bytes, format_count, format_pixels
 
 _ENOUGH_PX = {
     "cpu": 1 << 20,
     "cuda": 1 << 23,
 }  # pixels at once that keep the device busy; more only costs memory
-# Share of the limit that a plan may fill: the rest is for what is not counted (convolution workspace, allocator gaps).
-# A real step on the device tells it better.
-USABLE = {"cpu": 0.7, "cuda": 0.85}
 
 
 def choose_predict(
@@ -161,7 +155,7 @@ def _tile(
 def at_once(known: Facts, window_px: int, free_bytes: float) -> int:
     """Return how many windows are predicted together: as many as keep the device busy, and fit what is free."""
     fits = int(free_bytes // (known.window.predict_bytes_per_px * window_px))
-    return max(1, min(fits, _ENOUGH_PX[_kind(known.machine)] // window_px))
+    return max(1, min(fits, _ENOUGH_PX[known.machine.kind] // window_px))
 
 
 def seconds_of_windows(known: Facts, num: int, window_px: int, free_bytes: float) -> float | None:
@@ -171,10 +165,6 @@ def seconds_of_windows(known: Facts, num: int, window_px: int, free_bytes: float
     if batch_s is None or rest_s is None:
         return None
     return num // batch * batch_s + (rest_s if num % batch else 0.0)
-
-
-def _kind(machine: Machine) -> str:
-    return machine.device.partition(":")[0]
 
 
 def _why(
@@ -189,76 +179,6 @@ def _why(
     if too_large:
         return f"{core} is the largest of those tried that fits {room}"
     return f"{core} is the largest that an image of {format_pixels(*scene_px)} is cut into, and fits {room}"
-
-
-def choose_train(
-    known: Facts, limits: LimitsSection, task: StepRequest, *, for_more: str | None = None
-) -> Plan:
-    """Return the plain plan where it fits, else the fastest way that does; or say what would be needed.
-
-    `for_more` says how more memory is to be had where that is not by the job's limit.
-    """
-    limit_bytes = limit_of(known.machine, limits)
-    usable = usable_share(known.machine)
-    budget_bytes = usable * limit_bytes
-    found = choose(
-        task, limit_bytes=limit_bytes, budget_bytes=budget_bytes, approximate=limits.allow_approximate
-    )
-    if isinstance(found, Plan):
-        return found
-    least = min((way for way in found if way.inexact is None), key=lambda way: way.peak_bytes)
-    if for_more is None:
-        for_more = f"limits.{known.machine.limit_key} = {limit_for(least.peak_bytes, usable)}"
-    raise PlanError(
-        explain(
-            f"training {format_count(task.batch, 'window')} of {format_size(task.side_px)} does not fit",
-            f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
-            f"by what is exact ({least.name})",
-            f"at most {format_bytes(budget_bytes)} ({usable:.0%} of the limit)",
-            f"{_remedy(known, task, found, budget_bytes)}, or {for_more}",
-        )
-    )
-
-
-def limit_for(peak_bytes: float, usable: float) -> str:
-    """Return the limit to set for a peak: a plan fills a share of it only."""
-    return f'"{math.ceil(peak_bytes / usable / 2**20)}MiB"'
-
-
-def _remedy(known: Facts, task: StepRequest, found: list[Way], budget_bytes: float) -> str:
-    """Say what would fit: a smaller batch, a smaller window, or a way that is not exact."""
-    lasting_bytes = known.window.weights_bytes if known.train is None else known.train.weights_bytes
-    if lasting_bytes >= budget_bytes:
-        return "take a smaller model"  # no window fits beside weights, gradients and optimizer
-    one_bytes = (found[0].peak_bytes - lasting_bytes) / task.batch
-    fits = _batch_within(task, int((budget_bytes - lasting_bytes) // max(1, one_bytes)), budget_bytes)
-    remedy = f"set train.batch = {fits}" if fits else "set a smaller train.tile_px"
-    inexact = [way for way in found if way.inexact and way.fits(budget_bytes)]
-    if inexact:
-        fastest = min(inexact, key=lambda way: way.step_s)
-        remedy += f", or limits.allow_approximate = true, which fits by {fastest.name} ({fastest.inexact})"
-    return remedy
-
-
-def _batch_within(task: StepRequest, batch: int, budget_bytes: float) -> int:
-    """Return this batch, or a half of it and so on, that fits plainly when it is followed; 0: none does."""
-    while batch > 0:
-        with suppress(TraceError):  # as of a norm that wants more than one sample
-            if StepCost(task.step_of(batch, task.side_px)).peak_bytes() <= budget_bytes:
-                return batch
-        batch //= 2
-    return 0
-
-
-def usable_bytes(machine: Machine, limits: LimitsSection) -> float:
-    """Return what a plan may fill: the usable share of the limit."""
-    return usable_share(machine) * limit_of(machine, limits)
-
-
-def usable_share(machine: Machine) -> float:
-    """Return the share of a limit that a plan may fill: as seen in a real step, or what is usual."""
-    usual = USABLE[_kind(machine)]
-    return usual if machine.usable_share is None else machine.usable_share
 
 
 def window_pixels(tiling: Tiling, scene_px: tuple[int, int]) -> int:
@@ -360,22 +280,7 @@ def _candidates(
                 )
             )
         return [asked_px]
-    return cores_to_try(_kind(machine), scene_px, stride_px)
-
-
-def limit_of(machine: Machine, limits: LimitsSection) -> int:
-    """Return the memory a plan may use: what the job says, as far as it is free, or what the device has free."""
-    asked: int | None = getattr(limits, machine.limit_key)
-    if asked is not None and asked > machine.memory_bytes:
-        raise PlanError(
-            explain(
-                f"limits.{machine.limit_key} is more than {machine.spoken} has",
-                format_bytes(asked),
-                f"at most {format_bytes(machine.memory_bytes)}",
-                "lower it, or leave it out to use what is free",
-            )
-        )
-    return machine.free_bytes if asked is None else min(asked, machine.free_bytes)
+    return cores_to_try(machine.kind, scene_px, stride_px)
 
 
 def _too_large(what: str, need_bytes: float, budget_bytes: float) -> Rejected:

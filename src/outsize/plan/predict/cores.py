@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from outsize.plan.ways.tilings import MOST
+from outsize.plan.tilings import MOST
 
 # Scenes of more pixels are cut though they may fit: reading, computing and writing overlap, memory does not grow with
 # the scene, an interrupted prediction has cores to go on from, and of a part that is asked for no other is computed. A

@@ -19,9 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
-from outsize.plan.memory.cost import Changed, StepCost
-from outsize.plan.memory.recompute import StorageRecipe
-from outsize.plan.memory.swap import Movable
+from outsize.plan.cost import Changed, StepCost
+from outsize.plan.memory import Movable, StorageRecipe
 from outsize.plan.search.timeline import Bytes
 
 Item = Movable | StorageRecipe

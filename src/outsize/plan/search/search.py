@@ -16,11 +16,11 @@ from itertools import product
 
 import numpy as np
 
-from outsize.plan.memory.cost import Changed, StepCost, merged
-from outsize.plan.memory.recompute import OpSeconds, StorageRecipe
-from outsize.plan.memory.swap import LEAST_BYTES, Movable, Points, find_points
+from outsize.plan.cost import Changed, StepCost, merged
+from outsize.plan.memory import LEAST_BYTES, Movable, Points, StorageRecipe, find_points
 from outsize.plan.search.choice import Choice, Item, PlainStep
 from outsize.plan.search.timeline import Link, Timeline, beginnings, play, postponed
+from outsize.plan.times import OpSeconds
 
 # of a byte moved; 1: all of the time of its copy
 PRICES = (0.002, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2)

@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.plan.memory.swap import Movable, Points
+from outsize.plan.memory import Movable, Points
 from outsize.plan.plan import PlannedSwap, Swap
 from outsize.plan.times import Rates
 

@@ -1,38 +1,15 @@
-"""Which modules to compile, and what a step needs and takes when they are, by a smaller one that was tried."""
+"""Which modules to compile."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
-from outsize.plan.memory.blocks import lies_in, outward
-from outsize.plan.memory.cost import StepCost
-from outsize.plan.plan import Compile
 from outsize.plan.step import StepFacts
+from outsize.plan.ways.blocks import lies_in, outward
 
 _LARGEST_SHARE = (
     1 / 8
 )  # of all saved bytes; more in one piece takes long to compile and is freed late in backward
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """One way to compile a model that was tried: nobody can look into compiled code, so it is compared as a whole.
-
-    Both shares hold for other sizes: that of memory foretells the 24 compiled steps of four networks that were measured
-    (benchmarks/results/2026-11-16-h200-plan-error.json) from one of their sizes, to 0.8 %.
-    """
-
-    setting: Compile
-    time_share: float  # of the plain step's on the device
-    host_s: float  # to call it, whatever the batch
-    memory_share: float = (
-        1.0  # of what the plain step takes beyond weights, state and batch; 1 on a CPU: not seen
-    )
-
-    def peak_bytes(self, plain: StepCost) -> int:
-        """Return what a step holds at its fullest that is compiled this way."""
-        return plain.lasting_bytes + round(self.memory_share * (plain.peak_bytes() - plain.lasting_bytes))
 
 
 def blocks_to_compile(facts: StepFacts) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Fuse, Plan, Rejected
 from outsize.plan.step import StepFacts
 from outsize.plan.times import OpSeconds
-from outsize.plan.ways.way import StepPart, StepRequest, Way, seconds_of
+from outsize.plan.way import StepPart, StepRequest, Way, seconds_of
 from outsize.plan.ways.ways import compiled, least, offloading, plain, recomputing, ways
 from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from outsize.plan.memory.blocks import outward
 from outsize.plan.plan import Offload
-from outsize.plan.search.timeline import Link
+from outsize.plan.search import Link
 from outsize.plan.step import StepFacts, Storage, allocated_bytes
+from outsize.plan.ways.blocks import outward
 
 _LARGEST_SHARE = 1 / 8  # of all weights, that one block may hold; a single module may hold more
 _ON_DEVICE = 3  # times the largest block

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from outsize.plan.memory.arena import held_bytes
-from outsize.plan.memory.cost import StepCost
-from outsize.plan.memory.recompute import find_recipes
-from outsize.plan.search.mix import Room, mix
-from outsize.plan.ways.way import StepPart, StepRequest, Way, in_words, of_mix, seconds_of
+from outsize.plan.cost import StepCost
+from outsize.plan.memory import find_recipes, held_bytes
+from outsize.plan.search import Room, mix
+from outsize.plan.way import StepPart, StepRequest, Way, in_words, of_mix, seconds_of
 
 # A recorded step that has its memory by pages fills them but for a part of the last one of each tensor. Besides, torch
 # holds a little more than weights and optimizer take.

@@ -9,18 +9,16 @@ from functools import cache, partial
 from typing import Any
 
 from outsize.errors import TraceError
-from outsize.plan.memory.arena import held_bytes
-from outsize.plan.memory.blocks import Blocks, lies_in, list_blocks
-from outsize.plan.memory.cost import StepCost
-from outsize.plan.memory.recompute import StorageRecipe, find_recipes
-from outsize.plan.memory.swap import LEAST_BYTES
+from outsize.plan.cost import StepCost
+from outsize.plan.memory import LEAST_BYTES, StorageRecipe, find_recipes, held_bytes
 from outsize.plan.plan import Recompute, Tiling
-from outsize.plan.search.mix import Mixture, Room, mix
+from outsize.plan.search import Mixture, Room, mix
+from outsize.plan.tilings import MOST, core_for
 from outsize.plan.times import CHECKPOINTED_CALLS, host_calls, together
+from outsize.plan.way import Again, StepPart, StepRequest, Way, in_words, of_mix, seconds_of
+from outsize.plan.ways.blocks import Blocks, lies_in, list_blocks
 from outsize.plan.ways.offload import offloaded
 from outsize.plan.ways.paging import SURE, may_page, paging
-from outsize.plan.ways.tilings import MOST, core_for
-from outsize.plan.ways.way import Again, StepPart, StepRequest, Way, in_words, of_mix, seconds_of
 from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, sides_of, size_of
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from outsize.job import Job
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
+from outsize.plan.limits import usable_bytes, usable_share
 from outsize.plan.plan import Tiling
-from outsize.plan.predict.choose import seconds_of_windows, usable_bytes, usable_share
-from outsize.plan.predict.cores import cores_to_show
+from outsize.plan.predict import cores_to_show, seconds_of_windows
 from outsize.plan.request import Course, Request, Workload, course_of, make_request
+from outsize.plan.tilings import Cut, list_cuts, train_cores
 from outsize.plan.times import host_calls, together
-from outsize.plan.ways.tilings import Cut, list_cuts, train_cores
 from outsize.planning.jobs.planning import train_task
 from outsize.planning.situation import share_of
 from outsize.units import num_px_of

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from outsize.plan.effort import Effort
-    from outsize.plan.ways.way import StepRequest
+    from outsize.plan.way import StepRequest
     from outsize.tiles.halo import Halo
 
 
@@ -76,8 +76,9 @@ def make_plans(
     """Plan training and prediction; prediction runs beside the optimizer's state, for validation needs it too."""
     from outsize.infer.passes import pass_graph
     from outsize.models import num_inputs
-    from outsize.plan.memory.cost import summary
-    from outsize.plan.predict.choose import choose_predict, choose_train
+    from outsize.plan.cost import summary
+    from outsize.plan.predict import choose_predict
+    from outsize.plan.ways import choose_train
     from outsize.tasks import TASKS, limits_for
 
     task = train_task(job, model, num_bands, facts, where)
@@ -129,8 +130,8 @@ def facts_on(
 def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> StepRequest:
     """Describe the training step of a job to the planner; GPUs share its batch."""
     from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
-    from outsize.plan.search.timeline import Link
-    from outsize.plan.ways.way import StepRequest
+    from outsize.plan.search import Link
+    from outsize.plan.way import StepRequest
     from outsize.strategies.swap.offload import weights_of
     from outsize.tasks import TASKS
 

@@ -87,7 +87,7 @@ class Prepared(Planned):
 
 def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Groundwork | None = None) -> Planned:
     """Gather facts and plan, on the ground that was laid for a job, or is laid now; no pixel of an image is read."""
-    from outsize.plan.predict.choose import refuse_limits
+    from outsize.plan.predict import refuse_limits
     from outsize.tasks import limits_for
 
     ground = ground or lay(job, reporter)

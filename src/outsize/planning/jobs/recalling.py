@@ -113,7 +113,7 @@ def _fuse(tree: dict[str, Any]) -> Fuse:
 
 def _still_holds(kept: KeptPlans, job: Job) -> bool:
     """Whether plans fit what is free now, and not so much more is free that others might be better."""
-    from outsize.plan.predict.choose import limit_of, usable_bytes
+    from outsize.plan.limits import limit_of, usable_bytes
 
     machine, plans = kept.where.machine, (kept.train, kept.predict)
     limit_bytes, room_bytes = limit_of(machine, job.limits), usable_bytes(machine, job.limits)

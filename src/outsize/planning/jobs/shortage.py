@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from outsize.errors import PlanError, explain
 from outsize.job import Job
 from outsize.plan.plan import Plan
-from outsize.plan.ways.ladder import choose, choose_offloaded
-from outsize.plan.ways.tighten import tighter
+from outsize.plan.tighten import tighter
+from outsize.plan.ways import choose, choose_offloaded
 from outsize.planning.jobs.planning import train_task
 from outsize.planning.trying.profiling import learn_from_shortage
 from outsize.units import format_bytes
@@ -19,7 +19,7 @@ from outsize.units import format_bytes
 if TYPE_CHECKING:
     from torch import nn
 
-    from outsize.plan.ways.way import Way
+    from outsize.plan.way import Way
     from outsize.planning.jobs.preparing import Prepared
     from outsize.strategies.steps.recover import Shortage, Tighten
     from outsize.strategies.steps.step import Step

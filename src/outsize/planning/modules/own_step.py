@@ -23,7 +23,7 @@ from outsize.measure.memory import ran_out, sweep
 from outsize.measure.tensors import Shapes, shapes_of, tensors_in
 from outsize.measure.tracing.record import record
 from outsize.measure.tracing.step import state_bytes, trace_step
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
 from outsize.strategies.blocks.checkpointed import checkpointed

@@ -19,12 +19,12 @@ from outsize.job.mistakes import mistake
 from outsize.measure.machine import host_room_bytes, look_at_machine, machine_rates
 from outsize.measure.memory import ran_out, sweep
 from outsize.plan.facts import Machine
+from outsize.plan.limits import limit_for, usable_share
 from outsize.plan.plan import Plan
-from outsize.plan.predict.choose import limit_for, usable_share
-from outsize.plan.search.timeline import Link
+from outsize.plan.search import Link
 from outsize.plan.times import Clock
-from outsize.plan.ways.ladder import choose_recompute
-from outsize.plan.ways.way import Way
+from outsize.plan.way import Way
+from outsize.plan.ways import choose_recompute
 from outsize.planning.modules.own_step import (
     Loss,
     MakeOptimizer,

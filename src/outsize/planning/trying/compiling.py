@@ -10,7 +10,8 @@ from outsize.errors import PlanError, TraceError
 from outsize.job import Job
 from outsize.plan.plan import Compile, Fuse
 from outsize.plan.step import StepFacts
-from outsize.plan.ways.compiled import Compiled, blocks_to_compile
+from outsize.plan.way import Compiled
+from outsize.plan.ways import blocks_to_compile
 from outsize.planning.trying.profiling import real_step
 from outsize.progress import Reporter
 from outsize.units import Size

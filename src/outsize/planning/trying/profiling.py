@@ -114,7 +114,7 @@ def why_so(
     job: Job, where: Situation, step_of: Callable[[int, Size], StepFacts], learnt: Learnt | None
 ) -> str | None:
     """Say what times of a plan are those of, where no step of the job's own size was run."""
-    from outsize.plan.predict.choose import limit_of
+    from outsize.plan.limits import limit_of
 
     section = job.train
     whole = _look(where, step_of, section.batch, section.tile_px)
@@ -130,7 +130,7 @@ def why_so(
 def _room(job: Job, where: Situation) -> tuple[float, int]:
     """Return what tensors of a step that is run may fill, and what torch may hold for it, within the job's limit."""
     from outsize.measure.memory import free_gpu_bytes
-    from outsize.plan.predict.choose import USABLE, limit_of
+    from outsize.plan.limits import USABLE, limit_of
 
     device = where.device
     assert device is not None
@@ -145,7 +145,7 @@ def _look(
 ) -> TrialStep | None:
     """Follow a step on shapes; None where the model does not run on that size."""
     from outsize.errors import TraceError
-    from outsize.plan.memory.cost import StepCost
+    from outsize.plan.cost import StepCost
 
     try:
         facts = step_of(batch, side_px)

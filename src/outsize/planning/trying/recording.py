@@ -38,7 +38,7 @@ def recorded_where_faster(
     effort: Effort | None = None,
 ) -> Plan:
     """Return the plan of training with a recorded step where that is faster, and fits beside validation."""
-    from outsize.plan.predict.choose import usable_bytes
+    from outsize.plan.limits import usable_bytes
 
     if not _is_worth_a_trial(job, train_plan, where):
         return train_plan

@@ -18,7 +18,7 @@ from outsize.models.resized import Resized
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
-from outsize.plan.ways.fuse import find_fusible
+from outsize.plan.ways import find_fusible
 from outsize.strategies.compat import made_by
 from outsize.strategies.find import find_module
 from outsize.strategies.kernels.enlarged import Scales, back_by_products, pays

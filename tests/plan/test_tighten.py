@@ -6,8 +6,8 @@ import pytest
 
 from outsize.errors import PlanError
 from outsize.plan.plan import Passes, Plan, Tiling
-from outsize.plan.ways.tighten import smaller, tighter
-from outsize.plan.ways.way import Way
+from outsize.plan.tighten import smaller, tighter
+from outsize.plan.way import Way
 
 MIB = 2**20
 BEFORE = Plan("train", 4, 2000 * MIB, 1000 * MIB, exact=True, why=())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from outsize.errors import PlanError, explain
 from outsize.plan.plan import Passes, Plan, Tiling
-from outsize.plan.ways.way import Way
+from outsize.plan.way import Way
 from outsize.units import format_bytes
 
 _LEAST_PASS_CORE_PX = 32

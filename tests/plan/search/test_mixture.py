@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from tests.plan.lines import line, op_s
 
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
-from outsize.plan.search.mix import mix
+from outsize.plan.search.mixture import mix
 from outsize.plan.search.search import Search
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepFacts, StepOp

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from outsize.plan.memory.cost import Changed, StepCost
-from outsize.plan.memory.recompute import OpSeconds
+from outsize.plan.cost import Changed, StepCost
+from outsize.plan.times import OpSeconds
 
 _LARGEST_SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of all saved bytes, that one block of a set may keep
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from outsize.plan.memory.blocks import lies_in, list_blocks
-from outsize.plan.memory.cost import StepCost
+from outsize.plan.cost import StepCost
 from outsize.plan.step import StepFacts
+from outsize.plan.ways.blocks import lies_in, list_blocks
 
 
 def test_sets_run_from_few_large_blocks_to_many_small_ones(chain: Callable[..., StepFacts]) -> None:

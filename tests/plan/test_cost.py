@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from outsize.plan.memory.cost import Changed, StepCost
+from outsize.plan.cost import Changed, StepCost
 from outsize.plan.step import Role, StepFacts, StepOp, Storage
 
 KIB = 1024

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from outsize.plan.predict.cores import cores_to_show, key_step
-from outsize.plan.ways.tilings import (
+from outsize.plan.tilings import (
     as_table,
     core_for,
     list_cuts,

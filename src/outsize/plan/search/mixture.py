@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from outsize.plan.memory.arena import held_bytes
-from outsize.plan.memory.cost import Changed, StepCost
-from outsize.plan.memory.recompute import OpSeconds, StorageRecipe
-from outsize.plan.memory.swap import LEAST_BYTES
+from outsize.plan.cost import Changed, StepCost
+from outsize.plan.memory import LEAST_BYTES, StorageRecipe, held_bytes
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.search.search import FEW_PRICES, PRICES, Search, Timed
 from outsize.plan.search.timeline import Link
+from outsize.plan.times import OpSeconds
 
 _SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7)
 _MOST_IMPROVED, _PAINS = 6, 1.0  # of the least shares that may be fast enough, and how long each is looked at
