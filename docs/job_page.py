@@ -45,6 +45,9 @@ fine a pyramid, for four times the time and memory), `anchor_px` (five sizes, `[
 `score` (0.05), `nms_iou` (0.5) and `overlap_px` (192). Pictures are not resized: the model
 sees them at the job's scale. To unfreeze it in stages, use three phases with `trainable = "heads"`, `"upper"`, and
 none for everything.
+
+Options of `digits` (one class for a whole picture): `width` (8) and `picture_px` (28, or `[height, width]`), the size
+of its pictures, as `train.tile_px` has it.
 """
 
 _BEFORE = {"acquire": AcquireSection}  # sections of verbs that come before training

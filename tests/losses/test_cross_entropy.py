@@ -43,3 +43,12 @@ def test_the_weighted_mean_is_that_of_torch() -> None:
         logits, labels.long(), torch.tensor(weights, dtype=torch.float64), ignore_index=IGNORE
     )
     torch.testing.assert_close(loss.sum(logits, labels) / loss.count(labels), expected)
+
+
+def test_one_class_for_each_picture_is_a_sum_over_pictures() -> None:
+    logits = torch.tensor([[1.0, 2.0], [0.5, 0.0], [3.0, 1.0]], dtype=torch.float64)
+    labels = torch.tensor([1, 0, IGNORE], dtype=torch.uint8)
+    loss = cross_entropy(None)
+    expected = torch.nn.functional.cross_entropy(logits[:2], labels[:2].long(), reduction="sum")
+    torch.testing.assert_close(loss.sum(logits, labels), expected)
+    assert loss.count(labels) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +12,7 @@ from outsize.data.feeding.loader import prefetch, prefetch_in_processes
 from outsize.data.formats.boxed import find_boxed, find_idl
 from outsize.data.formats.camvid import find_camvid
 from outsize.data.formats.cityscapes import find_cityscapes
+from outsize.data.formats.classed import find_class_folders, find_idx
 from outsize.data.formats.coco import find_coco
 from outsize.data.formats.layout import Layout, missing_root, refuse_keys
 from outsize.data.formats.masks import find_masks
@@ -23,6 +24,7 @@ from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, e
 from outsize.job import DataSection
 from outsize.raster.polygons import is_vector
 from outsize.raster.reading import describe, has_picture_name
+from outsize.tiles.window import Window
 
 FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
     "scenes": find_patterns,
@@ -35,6 +37,8 @@ FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
     "idl": find_idl,
     "voc": find_boxed,
     "yolo": find_boxed,
+    "classes": find_class_folders,
+    "idx": find_idx,
 }
 _NUM_THREADS = 2
 _AT_ONCE = 8  # images that are handed to a thread or process at once
@@ -54,6 +58,9 @@ class Survey:
     shared: Mapping[str, tuple[Path, ...]]  # images of each split, also those that did not open
     bands: tuple[str, ...] = ()  # in the order that all scenes are read in
     notes: tuple[str, ...] = ()  # what else there is to say of what was found
+    areas: Mapping[str, Mapping[Path, tuple[Window, ...]]] = field(
+        default_factory=dict
+    )  # of images in several splits
 
     @property
     def num_images(self) -> int:
@@ -84,18 +91,17 @@ def look_around(
     seed: int,
     cache: Path,
     num_threads: int = _NUM_THREADS,
-    look: Callable[[Path, Path | None, str, OpenScene], tuple[LabelledScene, Visited]] | None = None,
+    look: Callable[[Path, Path | None, str, OpenScene], tuple[LabelledScene, Visited | None]] | None = None,
 ) -> tuple[Survey, dict[Path, Visited]]:
     """Open every image with its labels; what is wrong with one of them is collected, not raised.
 
     `look` gets each image, the file of its labels, its split and the way to open it, in any thread or process, and may
     do more than open it: that overlaps with what is done to others, and what it returns comes back by image.
     """
-    refuse_keys(data)
-    no_root = missing_root(data)
-    layout = Layout(faults=no_root) if no_root else FORMATS[data.format](data, seed)
+    layout = _lay_out(data, seed)
     if layout.faults:
         return Survey({}, (), layout.faults, layout.shared), {}
+    look = None if layout.areas else look  # what is of several splits is counted for each of them, later
     places = {path: split for split, held in layout.shared.items() for path in held}
     paths = list(places)
     bands = data.bands or _first_bands(paths, data)
@@ -137,7 +143,14 @@ def look_around(
         else:
             faults.append(found)
     faults += misnamed(data.bands, [scene.image for scene in scenes.values()])
-    return Survey(scenes, tuple(corrupt), tuple(faults), layout.shared, tuple(bands), layout.notes), visits
+    rest = (layout.shared, tuple(bands), layout.notes, layout.areas)
+    return Survey(scenes, tuple(corrupt), tuple(faults), *rest), visits
+
+
+def _lay_out(data: DataSection, seed: int) -> Layout:
+    refuse_keys(data)
+    no_root = missing_root(data)
+    return Layout(faults=no_root) if no_root else FORMATS[data.format](data, seed)
 
 
 def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -> Splits:
@@ -148,7 +161,11 @@ def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -
         shared = share_blocks(list(survey.scenes.values()), data.split, seed=seed, gap_px=gap_px)
     else:
         shared = {
-            split: tuple(survey.scenes[path] for path in paths if path in survey.scenes)
+            split: tuple(
+                replace(survey.scenes[path], areas=survey.areas.get(split, {}).get(path, ()))
+                for path in paths
+                if path in survey.scenes
+            )
             for split, paths in survey.shared.items()
         }
     splits = Splits(**shared, set_aside=survey.corrupt, notes=survey.notes)

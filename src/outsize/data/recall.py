@@ -34,7 +34,10 @@ def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledSc
         marked = describe(labels, allow_references=data.allow_references)
         with as_written(path, "train"):
             areas = tuple(_inside(Window(*area), info) for area in entry["areas"])
-        scenes.append(LabelledScene(info, marked.shrunk(data.shrink, nearest=True), areas, **files))
+            whole = entry.get("picture_px")
+            picture_px = None if whole is None else _picture_px(whole, info)
+        marked = marked.shrunk(data.shrink, nearest=True)
+        scenes.append(LabelledScene(info, marked, areas, picture_px=picture_px, **files))
     return tuple(scenes)
 
 
@@ -43,6 +46,17 @@ def _inside(area: Window, info: SceneInfo) -> Window:
     if any(type(side) is not int or side < 0 for side in sides) or area.intersect(info.window) != area:
         raise ValueError(f"an area {sides} outside of {info.path.name}")
     return area
+
+
+def _picture_px(sides: list[int], info: SceneInfo) -> tuple[int, int]:
+    height, width = sides
+    if (
+        any(type(side) is not int or side < 1 for side in sides)
+        or info.height % height
+        or width != info.width
+    ):
+        raise ValueError(f"pictures of {sides} px in {info.path.name}")
+    return height, width
 
 
 def _entries(path: Path, split: str) -> list[dict[str, Any]]:

@@ -34,6 +34,9 @@ class LabelledScene:
     areas: tuple[Window, ...] = ()  # empty: all of it
     objects: Path | None = None  # the file of its objects, where the labels are objects one by one
     boxes: Path | None = None  # the file of its boxes, where the labels are boxes
+    picture_px: tuple[int, int] | None = (
+        None  # of the pictures below one another in it that have one class each
+    )
 
     def shrunk(self, shrink: int) -> LabelledScene:
         """Return the scene read at a part of its size."""

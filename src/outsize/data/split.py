@@ -166,6 +166,7 @@ def write_split(path: Path, splits: Splits) -> None:
                 "areas": [[area.row, area.col, area.height, area.width] for area in scene.areas],
                 **({} if scene.objects is None else {"objects": str(scene.objects)}),
                 **({} if scene.boxes is None else {"boxes": str(scene.boxes)}),
+                **({} if scene.picture_px is None else {"picture_px": scene.picture_px}),
             }
             for scene in scenes
         ]

@@ -59,8 +59,22 @@ class DataSection(Section):
 
     objects: bool = Field(False, description="labels are single objects; the task instances sets it")
     boxes: bool = Field(False, description="labels are boxes; the task detect sets it")
+    pictures: bool = Field(
+        False, description="labels are a class for each picture; the task classify sets it"
+    )
     format: Literal[
-        "scenes", "folders", "cityscapes", "camvid", "coco", "masks", "kitti", "idl", "voc", "yolo"
+        "scenes",
+        "folders",
+        "cityscapes",
+        "camvid",
+        "coco",
+        "masks",
+        "kitti",
+        "idl",
+        "voc",
+        "yolo",
+        "classes",
+        "idx",
     ] = Field(
         "scenes", description="large rasters, many pictures with masks, or a dataset as it is distributed"
     )
@@ -116,6 +130,13 @@ class DataSection(Section):
             need, remedy = f"one of {', '.join(near)}", f"did you mean {near[0]!r}?"
             raise JobError(explain(f"data.{key} names no class", repr(name), need, remedy))
         return values[name]
+
+    @property
+    def kind(self) -> str:
+        """What labels tell."""
+        if self.pictures:
+            return "a class for each picture"
+        return "objects" if self.objects else "boxes" if self.boxes else "classes of pixels"
 
     @property
     def is_dataset(self) -> bool:

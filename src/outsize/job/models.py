@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from outsize.errors import ModelError, explain
 
 OPTIONS = {  # of each model, as its builder has them
+    "digits": ("width", "picture_px"),
     "erfnet": ("width", "dropout", "early_dropout", "output"),
     "gscnn": ("width",),
     "maskrcnn": (
@@ -32,7 +33,7 @@ OPTIONS = {  # of each model, as its builder has them
     "wider_resnet38": ("width",),
 }
 LOGITS = "logits"  # an option of all models of pixels: one logit for two classes
-OF_OBJECTS = ("maskrcnn",)
+NOT_OF_PIXELS = ("maskrcnn", "digits")
 MODEL_NAMES = tuple(OPTIONS)
 LIBRARY_PREFIX = "smp:"  # of a model of segmentation-models-pytorch, whose names only the library knows
 
@@ -41,7 +42,7 @@ def refuse_unknown_options(name: str, options: Iterable[str]) -> None:
     """Refuse an option that a model has not; those of a library's model only the library knows."""
     if name not in OPTIONS:
         return
-    known = (*OPTIONS[name], *(() if name in OF_OBJECTS else (LOGITS,)))
+    known = (*OPTIONS[name], *(() if name in NOT_OF_PIXELS else (LOGITS,)))
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.3)

@@ -1,1 +1,1 @@
-"""What is known of published datasets: their classes, colours and class maps, as data files."""
+"""What is known without a look at the data: classes and colours of published datasets, wavelengths of bands by name."""

@@ -12,7 +12,11 @@ from typing import Any
 from outsize.errors import JobError, explain
 
 BACKGROUND = "Background"  # what a class map calls categories that are no class of it
-_KINDS = {"instances": "objects", "detect": "boxes"}  # of labels, where they are no classes of pixels
+_KINDS = {
+    "instances": "objects",
+    "detect": "boxes",
+    "classify": "pictures",
+}  # of labels, where they are no classes of pixels
 _GOLDEN = 0.618034  # hues that far apart keep apart, however many there are
 
 
@@ -28,7 +32,7 @@ def for_task(tree: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         return dict(tree)
     own = _KINDS.get(str(tree.get("task")))
-    for kind, task in (("objects", "instances"), ("boxes", "detect")):
+    for task, kind in _KINDS.items():
         if data.get(kind) and kind != own:
             need, remedy = "labels that the task learns", f'leave it out, or set task = "{task}"'
             raise JobError(explain(f"data.{kind} is not for this task", "true", need, remedy))
@@ -60,8 +64,9 @@ def filled_in(data: object) -> object:
         known = table(kind)
         keys = {"labels": "", "classes": known["classes"], **keys}
         return {**_around(known, keys), **keys}
-    if kind in ("masks", "voc", "yolo"):
-        return {"labels": "", **keys}
+    if kind in ("masks", "voc", "yolo", "classes", "idx"):
+        digits = [{"name": str(value), "value": value} for value in range(10)]
+        return {"labels": "", **({"classes": digits} if kind == "idx" else {}), **keys}
     return keys
 
 

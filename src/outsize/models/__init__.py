@@ -10,7 +10,8 @@ from functools import partial
 from torch import nn
 
 from outsize.errors import ModelError, explain
-from outsize.job.models import LOGITS, OF_OBJECTS, refuse_unknown_options
+from outsize.job.models import LOGITS, NOT_OF_PIXELS, refuse_unknown_options
+from outsize.models.digits import DigitNet
 from outsize.models.erfnet import ERFNet
 from outsize.models.gscnn import GSCNN
 from outsize.models.maskrcnn import MaskRCNN
@@ -25,6 +26,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "erfnet": ERFNet,
     "gscnn": GSCNN,
     "maskrcnn": MaskRCNN,
+    "digits": DigitNet,
 }
 
 
@@ -50,7 +52,7 @@ def build_with_notes(
 
     `logits` = 1, of two classes, gives it one output: the sigmoid of that is the probability of the second class.
     """
-    if name not in OF_OBJECTS:
+    if name not in NOT_OF_PIXELS:
         num_classes = _num_logits(num_classes, options.pop(LOGITS, None))
     if name.startswith(PREFIX):
         return build_smp(name, num_classes=num_classes, in_channels=in_channels, bands=bands, **options)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
-from outsize.models.wavelengths import wavelength_nm
+from outsize.known.wavelengths import wavelength_nm
 
 RGB = ("red", "green", "blue")
 

@@ -230,7 +230,9 @@ def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, SceneTally
         bands = data.bands or kept.train[0].image.band_names
         if not problems:  # what follows from a broken file is no news
             problems += find_problems(kept, bands, names, class_px)
-            if data.is_dataset:  # its classes are given: one that a part of it lacks is no mistake
+            if (
+                data.is_dataset and not data.pictures
+            ):  # its classes are given: one that a part of it lacks is no mistake
                 problems = [
                     replace(each, fatal=each.fatal and each.kind != "empty class") for each in problems
                 ]

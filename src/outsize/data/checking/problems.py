@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from outsize.data.scenes import LabelledScene
 from outsize.data.split import Splits, find_duplicates
 from outsize.errors import explain, listed
 from outsize.raster.reading import has_picture_name
+from outsize.units import format_pixels
 
 # what differs between texts of one cause: the file, and the place in it
 _PATH = re.compile(r"\S*/\S*[^\s:,;]")
@@ -62,25 +64,47 @@ def find_problems(
     """Return what is wrong with the data as a whole; what comes first is worst."""
     scenes = [scene for _, held in splits.items() for scene in held]
     problems = _mixed(splits.train[0], scenes, bands)
+    is_whole = splits.train[0].picture_px is not None
+    thing = "picture" if is_whole else "pixel"
     for name, number in zip(class_names, class_px["train"].tolist(), strict=True):
         if number == 0:
-            problems.append(empty_class(name))
+            problems.append(empty_class(name, "picture" if is_whole else "labelled pixel"))
     for split in ("val", "test"):
         absent = [name for name, num in zip(class_names, class_px[split].tolist(), strict=True) if num == 0]
         if getattr(splits, split) and absent:
-            text = f"{split} has no pixel of {', '.join(absent)}: its scores will not speak of them"
+            text = f"{split} has no {thing} of {', '.join(absent)}: its scores will not speak of them"
             problems.append(Problem("unscored class", "", text, fatal=False))
+    problems += _mixed_sizes(scenes)
     for group in find_duplicates({scene.image.path: None for scene in scenes}):
         text = f"{len(group)} images are the same: {', '.join(path.name for path in group[:4])}"
         problems.append(Problem("duplicate", str(group[0]), text, fatal=False))
     return problems
 
 
-def empty_class(name: str) -> Problem:
+def empty_class(name: str, thing: str = "labelled pixel") -> Problem:
     """Return the problem of a class that nothing can be learnt about."""
-    need, remedy = "labelled pixels of each class", "label some, or take the class out of data.classes"
-    text = explain(f"class {name!r} is empty", "no labelled pixel of it in train", need, remedy)
+    need, remedy = f"{thing}s of each class", "label some, or take the class out of data.classes"
+    text = explain(f"class {name!r} is empty", f"no {thing} of it in train", need, remedy)
     return Problem("empty class", "", text)
+
+
+def _mixed_sizes(scenes: Sequence[LabelledScene]) -> list[Problem]:
+    """Tell of pictures with one class each that differ in size; scenes may, for windows of one size are cut of them."""
+    sizes = Counter(scene.picture_px for scene in scenes if scene.picture_px is not None)
+    if len(sizes) < 2:
+        return []
+    (usual, _), *_ = sizes.most_common(1)
+    other = next(scene for scene in scenes if scene.picture_px not in (None, usual))
+    least, most = min(sizes, key=_num_px), max(sizes, key=_num_px)
+    text = (
+        f"pictures have {len(sizes)} sizes, from {format_pixels(*least)} to {format_pixels(*most)}, "
+        f"most of them {format_pixels(*usual)}: each is brought to train.tile_px"
+    )
+    return [Problem("mixed sizes", str(other.image.path), text, fatal=False)]
+
+
+def _num_px(size: tuple[int, int]) -> int:
+    return size[0] * size[1]
 
 
 def _mixed(first: LabelledScene, scenes: Sequence[LabelledScene], bands: Sequence[str]) -> list[Problem]:

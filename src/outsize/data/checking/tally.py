@@ -28,7 +28,9 @@ class SceneTally:
     """What was counted in a scene; or what is wrong with it: `corrupt` for a file, `fault` for its contents."""
 
     blocks: Counts  # row of blocks, column of blocks, class: labelled pixels
-    split_px: dict[str, Counts]  # labelled pixels of each class inside the areas of a split
+    split_px: dict[
+        str, Counts
+    ]  # labelled pixels of each class inside the areas of a split; or pictures of it
     num_valid: int = 0
     num_train: int = 0  # valid pixels in the areas of training, over which bands are summed
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -62,6 +64,9 @@ def tally_scene(
         _refuse_empty(tally, scene)
     except DataError as error:
         tally.corrupt = str(error)
+    if scene.picture_px is not None:  # all pixels of a picture are of its class
+        height, width = scene.picture_px
+        tally.split_px = {split: counts // (height * width) for split, counts in tally.split_px.items()}
     return tally
 
 

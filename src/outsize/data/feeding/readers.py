@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from outsize.data.feeding.decoded import DecodedPictures
+from outsize.data.feeding.decoded import DecodedPictures, can_share_decoded
 from outsize.raster.reading import SceneInfo, SceneReader
 
 LIMIT_BYTES = 2 * 2**30
@@ -82,6 +82,15 @@ class OpenScenes:
                 each = self._open.pop(info)
                 each.reader.close()
                 self._used_bytes -= each.size_bytes
+
+
+def ready_for_processes(infos: Sequence[SceneInfo], num_processes: int, limit_bytes: int) -> OpenScenes:
+    """Return what as many processes may have copies of: pictures up to a limit are decoded once for all.
+
+    Of the others each holds so much less that all of them hold no more than one would.
+    """
+    decoded = DecodedPictures(infos, limit_bytes) if limit_bytes and can_share_decoded() else None
+    return OpenScenes(LIMIT_BYTES // num_processes, decoded)
 
 
 def _size_bytes(info: SceneInfo) -> int:

@@ -13,11 +13,13 @@ from outsize.data.split import share_out
 from outsize.errors import DataError, JobError, OutsizeError, explain
 from outsize.files.plain import is_address
 from outsize.job import DataSection
+from outsize.tiles.window import Window
 
 FORMATS_OF: Mapping[str, tuple[str, ...]] = {  # what labels tell
     "classes of pixels": ("scenes", "folders", "cityscapes", "camvid", "coco"),
     "objects": ("scenes", "folders", "coco", "masks"),
     "boxes": ("kitti", "idl", "coco", "voc", "yolo"),
+    "a class for each picture": ("classes", "idx"),
 }
 _LISTS = ("coco", "kitti", "idl", "voc", "yolo")  # those that a file for each split may share out
 
@@ -33,23 +35,28 @@ class Layout:
     labels: Callable[[Path], Path | None] = lambda _: None  # the file that labels an image and no other
     faults: tuple[OutsizeError, ...] = ()
     notes: tuple[str, ...] = ()  # what is not there, and does not stand in the way
+    areas: Mapping[str, Mapping[Path, tuple[Window, ...]]] = field(
+        default_factory=dict
+    )  # by split, of shared images
 
 
 def refuse_keys(data: DataSection) -> None:
     """Refuse keys that the format would pass over without a word, and formats that the labels are not for."""
-    kind = "objects" if data.objects else "boxes" if data.boxes else "classes of pixels"
-    wanted = FORMATS_OF[kind]
+    wanted = FORMATS_OF[data.kind]
     if data.format not in wanted:
         need, remedy = f"one of {', '.join(wanted)}", "take another format, or another task"
-        raise JobError(explain(f"data.format does not tell {kind}", repr(data.format), need, remedy))
+        raise JobError(explain(f"data.format does not tell {data.kind}", repr(data.format), need, remedy))
     unused = ["class_map"] if data.format != "coco" else []
     if data.is_dataset:
         unused += ["images", "stack", "layer", "attribute", "all_polygons"]
         unused += ["train", "val", "test"] if data.format not in _LISTS else []
-    if data.objects or data.boxes:
+    if data.kind != "classes of pixels":
         unused += ["outside"]  # what is around objects is none of them, and no class
     if not data.boxes:
         unused += ["joined", "neutral", "left_out"]
+    if data.pictures and data.shrink != 1:
+        need, remedy = "1, for pictures are brought to train.tile_px anyway", "leave it out"
+        raise JobError(explain("data.shrink is not for pictures with one class", data.shrink, need, remedy))
     for key in unused:
         if getattr(data, key):
             found, need = repr(getattr(data, key))[:80], "keys that the format reads"

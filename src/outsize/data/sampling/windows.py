@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.feeding.decoded import DecodedPictures, can_share_decoded
-from outsize.data.feeding.readers import LIMIT_BYTES, OpenScenes
+from outsize.data.feeding.readers import OpenScenes, ready_for_processes
 from outsize.data.objects.store import ObjectFiles
 from outsize.data.pixels.augment import augment, draw_size
 from outsize.data.pixels.resize import resize
@@ -151,16 +150,10 @@ class TrainingWindows:
         return min(1.0, self._mix.empty_share * num_useful / num_few) if num_few else 1.0
 
     def share_memory(self, num_processes: int, limit_bytes: int = 0) -> None:
-        """Be ready for as many copies of this in other processes: pictures up to a limit are decoded once for all.
-
-        Of the others each holds so much less that all of them hold no more than one would.
-        """
+        """Be ready for as many copies of this in other processes."""
         self._open.close()
-        decoded = None
-        if limit_bytes and can_share_decoded():
-            infos = [info for scene in self._scenes for info in (scene.image, scene.labels)]
-            decoded = DecodedPictures(infos, limit_bytes)
-        self._open = OpenScenes(LIMIT_BYTES // num_processes, decoded)
+        infos = [info for scene in self._scenes for info in (scene.image, scene.labels)]
+        self._open = ready_for_processes(infos, num_processes, limit_bytes)
 
     @property
     def sample_bytes(self) -> int:

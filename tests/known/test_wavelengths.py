@@ -2,7 +2,7 @@
 
 import pytest
 
-from outsize.models.wavelengths import wavelength_nm
+from outsize.known.wavelengths import wavelength_nm
 
 
 @pytest.mark.parametrize(
