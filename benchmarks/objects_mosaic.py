@@ -28,10 +28,10 @@ import rasterio
 import shapely
 from rasterio.windows import Window as Place
 
-from outsize.data.objects.object import Object, iou
+from outsize.data.formats.coco.results import read_results, write_results
+from outsize.data.object import Object, iou
 from outsize.data.recall import recall_images
 from outsize.data.scenes import open_image
-from outsize.infer.coco_results import read_results, write_results
 from outsize.infer.object_scene import finder_of
 from outsize.infer.objects import find_objects
 from outsize.infer.ready import load_ready

@@ -26,7 +26,7 @@ import torchvision
 from torchvision.models.detection import MaskRCNN as Plain
 from torchvision.models.detection.rpn import AnchorGenerator
 
-from outsize.data.objects.object import Object, iou, make_object
+from outsize.data.object import Object, iou, make_object
 from outsize.data.recall import recall_images
 from outsize.data.scenes import open_image
 from outsize.infer.object_scene import finder_of

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.measure.learning.look import lower_quartile
 from outsize.measure.memory import LiveBytes

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from outsize.card import Card
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic.scenes import CLASSES, draw_scene
 from outsize.infer.fill import predict_tiles
 from outsize.infer.prepare import make_prepare

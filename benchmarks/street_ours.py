@@ -14,7 +14,7 @@ from outsize.commands import train as training
 from outsize.commands.training.hosting import place
 from outsize.commands.training.lessons import batch_maker, open_feed, open_lessons
 from outsize.data.batch import Batch
-from outsize.data.pixels.normalise import normalise
+from outsize.data.inputs.normalised import normalise
 from outsize.data.sampling.draw import SampleCounts
 from outsize.job import Job
 from outsize.planning.jobs.preparing import prepare

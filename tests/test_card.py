@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from outsize.card import Card, load_checkpoint, save_checkpoint, to_device
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, RunError
 from outsize.job import ClassSpec
 from outsize.train.checkpoint import load_state

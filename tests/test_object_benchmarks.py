@@ -15,8 +15,8 @@ from tests.infer.discs import draw_discs, write_scene
 
 from outsize.card import Card, save_checkpoint
 from outsize.data.catalogue import open_data
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.split import write_split
+from outsize.data.statistics import BandStatistics
 from outsize.job import dump_job, load_job
 from outsize.models import build_model
 from outsize.runs import RunFolder, write_text

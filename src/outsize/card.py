@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, RunError, explain
 from outsize.files.trees import json_tree
 from outsize.job import ClassSpec

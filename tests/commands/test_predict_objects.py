@@ -23,8 +23,8 @@ from outsize.commands.evaluate_objects import evaluate_objects
 from outsize.commands.predict import predict
 from outsize.commands.predict_objects import warn_no_place
 from outsize.data.catalogue import open_data
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.split import write_split
+from outsize.data.statistics import BandStatistics
 from outsize.errors import OutputError, RunError
 from outsize.files.ownership import is_ours
 from outsize.infer import api

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from outsize.data.batch import Batch, collate, reduced
-from outsize.data.objects.object import Object
+from outsize.data.object import Object
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.targets import ClassRaster, ClassRasters, ObjectList
 from outsize.tasks.segment import count_terms

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outsize.card import Card
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.job import ClassSpec
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.losses.loss import IGNORE
 from outsize.models import build_model

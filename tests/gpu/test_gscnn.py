@@ -7,8 +7,8 @@ import torch
 
 from outsize.card import to_device
 from outsize.data.batch import Batch
-from outsize.data.pixels.edges import MapMaker
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.inputs.edges import MapMaker
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Plan

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan

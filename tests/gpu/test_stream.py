@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic.scenes import draw_scene
 from outsize.data.targets import ClassRasters
 from outsize.infer.api import predict

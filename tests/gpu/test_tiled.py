@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.measure.trying.apart import Outcome, apart, outcome_of

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from outsize.card import Card
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic.scenes import CLASSES
 from outsize.job import ClassSpec
 from outsize.measure.tracing.trace import example_shape, trace

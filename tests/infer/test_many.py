@@ -10,8 +10,8 @@ from scipy import ndimage
 from tests.infer.discs import draw_discs, write_scene
 from tests.infer.test_objects import SAME_SCALE, finder
 
-from outsize.data.objects.object import Object, make_object
-from outsize.data.objects.store import ObjectFiles, save_objects
+from outsize.data.object import Object, make_object
+from outsize.data.object_files import ObjectFiles, save_objects
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError
 from outsize.infer.many import find_in_many

@@ -13,8 +13,8 @@ import pytest
 import torch
 from tests.infer.discs import DiscDetector, draw_discs, write_scene
 
-from outsize.data.objects.object import Object, iou
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.object import Object, iou
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError
 from outsize.infer.objects import Finder, detect_tiles, find_objects
 from outsize.infer.stream import Settings

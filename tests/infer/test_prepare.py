@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from outsize.card import Card
-from outsize.data.pixels.edges import map_maker
+from outsize.data.inputs.edges import map_maker
 from outsize.infer.prepare import make_prepare
 from outsize.raster.reading import SceneReader, describe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from outsize.data.objects.object import Object
+from outsize.data.object import Object
 from outsize.infer.seams import see, settle
 from outsize.tiles.window import Tile, Window
 

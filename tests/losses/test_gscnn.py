@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from outsize.data.pixels.edges import class_edges
+from outsize.data.inputs.edges import class_edges
 from outsize.data.sample import IGNORE
 from outsize.losses import Weights, named_losses
 from outsize.losses.gscnn import count_images

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from outsize.data.objects.object import Object
+from outsize.data.object import Object
 from outsize.losses.instances import (
     ANCHORS,
     TERMS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outsize.data.objects.object import Object, make_object
+from outsize.data.object import Object, make_object
 from outsize.errors import RunError
 from outsize.metrics import coco_check
 from outsize.metrics.instances import Pictured, average_precision

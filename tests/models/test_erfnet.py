@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError
 from outsize.measure.facts import halo_of

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.edges import MapMaker
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.inputs.edges import MapMaker
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError, TraceError
 from outsize.measure.facts import halo_of

@@ -15,8 +15,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.losses import Weights
 from outsize.measure.tracing.step import trace_step

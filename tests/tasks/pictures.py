@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from outsize.data.batch import Batch
-from outsize.data.objects.object import Object, make_object
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.object import Object, make_object
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters, ObjectLists
 from outsize.models.maskrcnn import MaskRCNN
 from outsize.tasks.instances import count_terms

@@ -11,7 +11,7 @@ from tests.tasks.pictures import STATISTICS, draw, small_model
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.normalise import normalise
+from outsize.data.inputs.normalised import normalise
 from outsize.errors import ModelError
 from outsize.infer.paste import decode_objects
 from outsize.measure.memory import LiveBytes

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from outsize.data.batch import Batch, reduced
-from outsize.data.pixels.edges import MapMaker
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.inputs.edges import MapMaker
 from outsize.data.sample import IGNORE
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError
 from outsize.models import build_model

@@ -15,11 +15,11 @@ import pytest
 import torch
 from PIL import Image
 
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import Sample
 from outsize.data.sampling.draw import SampleCounts
 from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRaster, Targets
 from outsize.losses import Weights
 from outsize.raster.reading import describe

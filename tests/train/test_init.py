@@ -13,7 +13,7 @@ from torch import nn
 
 from outsize.card import Card, load_checkpoint, save_checkpoint
 from outsize.commands.train import train
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, RunError
 from outsize.job import ClassSpec
 from outsize.progress import Reporter

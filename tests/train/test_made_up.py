@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.statistics import BandStatistics
 from outsize.job import TrainSection
 from outsize.models import build_model
 from outsize.plan.plan import unplanned

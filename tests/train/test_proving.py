@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from outsize.card import Card
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.job import ClassSpec
 from outsize.plan.plan import Offload, Plan, PlannedSwap, Recompute, Swap, Tiling
 from outsize.strategies.saved.hooks import recomputable

@@ -27,7 +27,7 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
     """Check a job's data: a table of what is there and what is wrong, split.json, data.json; fails where it must."""
     from outsize.data.catalogue import make_splits, refuse_too_many
     from outsize.data.checking.check import check_data, open_and_count, save
-    from outsize.data.feeding.loader import num_cores
+    from outsize.data.feeding import num_cores
     from outsize.data.split import write_split
 
     job = load_job(job_path, overrides)

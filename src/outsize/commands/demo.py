@@ -104,7 +104,7 @@ def _fill(run: RunFolder, device_name: str, reporter: Reporter) -> None:
 
 
 def _draw_scenes(folder: Path, reporter: Reporter) -> list[Path]:
-    from outsize.data.synthetic.scenes import draw_scene
+    from outsize.data.synthetic import draw_scene
     from outsize.raster import disk
 
     disk.make_folder(folder)
@@ -120,7 +120,7 @@ def _draw_scenes(folder: Path, reporter: Reporter) -> list[Path]:
 
 
 def _class_tables() -> str:
-    from outsize.data.synthetic.scenes import CLASSES
+    from outsize.data.synthetic import CLASSES
 
     lines = []
     for each in CLASSES:

@@ -29,7 +29,7 @@ def doctor(reporter: Reporter) -> dict[str, Any]:
     import torch
 
     from outsize import __version__
-    from outsize.data.feeding.loader import num_cores
+    from outsize.data.feeding import num_cores
     from outsize.measure.machine import look_at_machine, pick_device
 
     machine = look_at_machine(pick_device("auto"))

@@ -57,7 +57,7 @@ def _compare(
 ) -> list[Comparison]:
     import torch
 
-    from outsize.data.feeding.loader import num_cores, prefetch
+    from outsize.data.feeding import num_cores, prefetch
     from outsize.infer.evaluate import compare_map, num_windows
     from outsize.metrics.boundary import tolerances_for
 

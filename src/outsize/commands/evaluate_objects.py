@@ -66,8 +66,8 @@ def evaluate_objects(
 
 def beside_truth(subject: Subject, path: Path) -> Pictured:
     """Put what a file says was found in a scene beside what is true of it."""
-    from outsize.data.objects.store import ObjectFiles
-    from outsize.infer.coco_results import read_results
+    from outsize.data.formats import read_results
+    from outsize.data.object_files import ObjectFiles
     from outsize.infer.truth import beside, true_objects
 
     truth = true_objects(subject.scene, ObjectFiles())
@@ -76,7 +76,7 @@ def beside_truth(subject: Subject, path: Path) -> Pictured:
 
 def agree_on_map(subject: Subject, picture: Pictured, min_score: float) -> Agreement:
     """Compare outlines on the ground; of what was found, only what the map has."""
-    from outsize.data.objects.object import shared_px
+    from outsize.data.object import shared_px
     from outsize.metrics.map_objects import add, agree
     from outsize.raster.vectors import outline
 

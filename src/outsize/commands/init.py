@@ -14,8 +14,8 @@ from outsize.runs import write_text
 from outsize.units import format_count
 
 if TYPE_CHECKING:
-    from outsize.data.checking.guess import Guess
-    from outsize.data.formats.recognise import Dataset
+    from outsize.data.formats import Dataset
+    from outsize.data.guess import Guess
     from outsize.data.split import BadFile
 
 _COLOURS = ("#b8b08d", "#d1495b", "#3474c2", "#266e38", "#decb6e", "#7a4fa3", "#e07b39", "#4fb0ae", "#8c8c8c")
@@ -97,7 +97,7 @@ def init(
 
     Outlines are classes of pixels unless they shall be `objects`; labels that can only be objects are recognised.
     """
-    from outsize.data.checking.guess import guess
+    from outsize.data.guess import guess
 
     target = folder / "job.toml" if out is None else out
     if target.exists() and not overwrite:
@@ -130,10 +130,10 @@ def _split_option(found: Guess, target: Path) -> str:
     """Return what predict and evaluate need where a dataset as distributed holds no labelled test images."""
     if found.dataset is None or not found.dataset.is_split:
         return ""
-    from outsize.data.catalogue import FORMATS
+    from outsize.data.formats import find_layout
 
     job = load_job(target)
-    return "" if FORMATS[job.data.format](job.data, job.seed).shared.get("test") else " --split val"
+    return "" if find_layout(job.data, job.seed).shared.get("test") else " --split val"
 
 
 def _warn_unreadable(found: Guess, reporter: Reporter) -> None:

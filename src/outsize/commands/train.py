@@ -40,7 +40,7 @@ from outsize.runs import RunFolder, working_in
 if TYPE_CHECKING:
     from torch import nn
 
-    from outsize.data.sampling.windows import TrainingWindows
+    from outsize.data.sampling import TrainingWindows
     from outsize.planning.jobs.preparing import Prepared
     from outsize.strategies.cudagraph.graphed import Recordings
     from outsize.train.feed import Feed
@@ -80,7 +80,7 @@ def _train(
     mode: str,
     reporter: Reporter,
 ) -> None:
-    from outsize.data.sampling.draw import SampleCounts
+    from outsize.data.sampling import SampleCounts
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
     from outsize.planning.jobs.preparing import prepare

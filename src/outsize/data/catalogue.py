@@ -8,16 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from outsize.data.feeding.loader import prefetch, prefetch_in_processes
-from outsize.data.formats.boxed import find_boxed, find_idl
-from outsize.data.formats.camvid import find_camvid
-from outsize.data.formats.cityscapes import find_cityscapes
-from outsize.data.formats.classed import find_class_folders, find_idx
-from outsize.data.formats.coco import find_coco
-from outsize.data.formats.layout import Layout, missing_root, refuse_keys
-from outsize.data.formats.masks import find_masks
-from outsize.data.formats.patterns import find_patterns
-from outsize.data.pixels.bands import in_order, misnamed, own_bands
+from outsize.data.bands import in_order, misnamed, own_bands
+from outsize.data.feeding import prefetch, prefetch_in_processes
+from outsize.data.formats import find_layout
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.data.split import BadFile, Splits, check_split, share_blocks
 from outsize.errors import DataError, JobError, OutsizeError, UnsafeFileError, explain, listed
@@ -26,20 +19,6 @@ from outsize.raster.polygons import is_vector
 from outsize.raster.reading import describe, has_picture_name
 from outsize.tiles.window import Window
 
-FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
-    "scenes": find_patterns,
-    "folders": find_patterns,
-    "cityscapes": find_cityscapes,
-    "camvid": find_camvid,
-    "coco": find_coco,
-    "masks": find_masks,
-    "kitti": find_boxed,
-    "idl": find_idl,
-    "voc": find_boxed,
-    "yolo": find_boxed,
-    "classes": find_class_folders,
-    "idx": find_idx,
-}
 _NUM_THREADS = 2
 _AT_ONCE = 8  # images that are handed to a thread or process at once
 _MANY = 100  # small pictures for which it is worth while to begin processes
@@ -98,7 +77,7 @@ def look_around(
     `look` gets each image, the file of its labels, its split and the way to open it, in any thread or process, and may
     do more than open it: that overlaps with what is done to others, and what it returns comes back by image.
     """
-    layout = _lay_out(data, seed)
+    layout = find_layout(data, seed)
     if layout.faults:
         return Survey({}, (), layout.faults, layout.shared), {}
     look = None if layout.areas else look  # what is of several splits is counted for each of them, later
@@ -145,12 +124,6 @@ def look_around(
     faults += misnamed(data.bands, [scene.image for scene in scenes.values()])
     rest = (layout.shared, tuple(bands), layout.notes, layout.areas)
     return Survey(scenes, tuple(corrupt), tuple(faults), *rest), visits
-
-
-def _lay_out(data: DataSection, seed: int) -> Layout:
-    refuse_keys(data)
-    no_root = missing_root(data)
-    return Layout(faults=no_root) if no_root else FORMATS[data.format](data, seed)
 
 
 def make_splits(survey: Survey, data: DataSection, *, seed: int, halo_px: int) -> Splits:

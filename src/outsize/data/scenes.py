@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.pixels.bands import in_order
+from outsize.data.bands import in_order
 from outsize.data.sample import IGNORE
 from outsize.errors import DataError, JobError, explain
 from outsize.files.walk import matching

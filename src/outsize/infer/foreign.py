@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from outsize.card import Card
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, TraceError, explain, listed
 from outsize.job import ClassSpec, parse_colour
 from outsize.measure.tracing.answers import AnswerLeaf, answer_on_shapes

@@ -9,8 +9,8 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from outsize.data.feeding.loader import prefetch
-from outsize.data.objects.object import Object
+from outsize.data.feeding import prefetch
+from outsize.data.object import Object
 from outsize.infer.objects import Finder, find_objects, only_valid
 from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.tiles.window import Tile, Window

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.objects.object import Object, crop
+from outsize.data.object import Object, crop
 from outsize.files.ownership import MADE_BY
 from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.runs import write_beside

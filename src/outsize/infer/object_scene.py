@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from outsize.card import Card
-from outsize.data.objects.object import Object
+from outsize.data.formats import write_results
+from outsize.data.object import Object
 from outsize.files.ownership import NONE_GIVEN, Consent
-from outsize.infer.coco_results import write_results
 from outsize.infer.object_picture import draw_objects
 from outsize.infer.objects import Finder, find_objects
 from outsize.infer.outputs import taking

@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from outsize.data.feeding.loader import prefetch
-from outsize.data.objects.object import Object, make_object
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.feeding import prefetch
+from outsize.data.object import Object, make_object
+from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, explain
 from outsize.infer.paste import decode_objects
 from outsize.infer.prepare import make_prepare

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outsize.data.objects.object import Object
+from outsize.data.object import Object
 from outsize.tiles.window import Window
 
 Answer = Mapping[str, Tensor]

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outsize.data.pixels.bands import band_order
-from outsize.data.pixels.edges import MapMaker, gains_to_bytes
-from outsize.data.pixels.normalise import normalise, with_maps
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.bands import band_order
+from outsize.data.inputs import MapMaker, gains_to_bytes, normalise, with_maps
+from outsize.data.statistics import BandStatistics
 from outsize.infer.stream import Prepare
 from outsize.raster.reading import SceneInfo
 

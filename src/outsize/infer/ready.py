@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from outsize.card import Card, load_checkpoint, to_device
-from outsize.data.feeding.loader import num_cores
+from outsize.data.feeding import num_cores
 from outsize.errors import ModelError, explain
 from outsize.infer.foreign import Manner
 from outsize.infer.passes import equal_to, pass_graph

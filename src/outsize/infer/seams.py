@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outsize.data.objects.object import Object, crop, make_object, shared_px
+from outsize.data.object import Object, crop, make_object, shared_px
 from outsize.tiles.window import Tile, Window
 
 EDGE_PX = 2  # an object that ends so near to the border of what was read may go on behind it

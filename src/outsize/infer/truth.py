@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
-from outsize.data.objects.object import Object
-from outsize.data.objects.store import UNKNOWN, ObjectFiles
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.object import Object
+from outsize.data.object_files import UNKNOWN, ObjectFiles
 from outsize.data.scenes import LabelledScene
+from outsize.data.statistics import BandStatistics
 from outsize.errors import DataError, explain
 from outsize.infer.evaluate import counted_pixels
 from outsize.infer.many import find_in_many

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
-from outsize.data.sampling.blocks import areas_of
+from outsize.data.sampling import areas_of
 from outsize.data.scenes import LabelledScene, read_labels
+from outsize.data.statistics import BandStatistics
 from outsize.infer.evaluate import counted_pixels
 from outsize.infer.passes import streaming
 from outsize.infer.prepare import make_prepare

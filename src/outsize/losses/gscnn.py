@@ -6,7 +6,7 @@ With the mathematics that its authors meant. Where this differs from what they r
 - the edge loss takes logits: the release takes the sigmoid of a sigmoid;
 - pixels without a label count in none of the losses: the release learns edges on them, too;
 - an image of which no pixel is at an edge adds 0: the release divides by zero;
-- what `dual` does differently stands there; which pixels are edges, in `data/pixels/edges.py`.
+- what `dual` does differently stands there; which pixels are edges, in `data/inputs/edges.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from outsize.data.pixels.edges import reach_px
+from outsize.data.inputs import reach_px
 from outsize.measure.tensors import own_dtype
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.trying.derive import derive

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from outsize.data.objects.object import Object
+from outsize.data.object import Object
 from outsize.errors import RunError, explain
 from outsize.metrics.instances import RECALLS, THRESHOLDS, Pictured
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.objects.object import Object, shared_px
+from outsize.data.object import Object, shared_px
 
 Kind = Literal["mask", "box"]
 THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.statistics import BandStatistics
 from outsize.job import LimitsSection
 from outsize.measure.facts import gather_facts, halo_of
 from outsize.plan.facts import Facts, Machine

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.objects.object import Object
-from outsize.data.pixels.normalise import normalise
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.inputs import normalise
+from outsize.data.object import Object
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters, ObjectLists, Targets
 from outsize.errors import ModelError, explain
 from outsize.losses import Weights

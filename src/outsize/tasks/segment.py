@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch, reduced
-from outsize.data.pixels.edges import EDGES, MapMaker, class_edges, gains_to_bytes
-from outsize.data.pixels.normalise import normalise, with_maps
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.inputs import EDGES, MapMaker, class_edges, gains_to_bytes, normalise, with_maps
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters, Targets
 from outsize.errors import ModelError, explain
 from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stride

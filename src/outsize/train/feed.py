@@ -17,10 +17,8 @@ from torch import Tensor
 
 from outsize import stopping
 from outsize.data.batch import Batch, MakeMaps, collate
-from outsize.data.feeding.loader import prefetch
-from outsize.data.feeding.processes import BatchProcesses
-from outsize.data.sampling.draw import SampleCounts
-from outsize.data.sampling.windows import TrainingWindows
+from outsize.data.feeding import BatchProcesses, prefetch
+from outsize.data.sampling import SampleCounts, TrainingWindows
 from outsize.data.targets import Targets
 from outsize.losses import Weights, WeightsByStride
 from outsize.train.copies import Copies

@@ -12,8 +12,8 @@ from torch import nn
 
 from outsize.card import to_device
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.job import TrainSection
 from outsize.plan.plan import Plan

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from outsize.data.batch import Batch
 from outsize.data.feeding import parcels
-from outsize.data.feeding.decoded import can_share_decoded
 from outsize.data.feeding.parcels import Packer, forget
+from outsize.data.opened.decoded import can_share_decoded
 from outsize.data.targets import ClassRasters, ObjectLists
 
 pytestmark = pytest.mark.skipif(not can_share_decoded(), reason="no memory to share without a file system")

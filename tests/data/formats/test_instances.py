@@ -23,7 +23,7 @@ from tests.data.instances_pictures import (
 from outsize.data.catalogue import find_data, look_around, make_splits
 from outsize.data.formats.ids import objects_of_ids
 from outsize.data.formats.masks import class_in_name
-from outsize.data.objects.store import ObjectFiles, load_objects
+from outsize.data.object_files import ObjectFiles, load_objects
 from outsize.data.recall import recall_scenes
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import write_split

@@ -9,8 +9,8 @@ from PIL import Image
 from tests.data.instances_pictures import SIZE, draw_scene, photo, section
 
 from outsize.data.formats.object_labels import in_full, with_objects
-from outsize.data.objects.object import Object
-from outsize.data.objects.store import UNKNOWN, load_objects
+from outsize.data.object import Object
+from outsize.data.object_files import UNKNOWN, load_objects
 from outsize.raster.reading import SceneReader, describe
 from outsize.tiles.window import Window
 

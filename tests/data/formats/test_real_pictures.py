@@ -10,7 +10,7 @@ import pytest
 from outsize.commands.check import check
 from outsize.commands.init import init
 from outsize.commands.train import train
-from outsize.data.formats.coco_file import read_coco
+from outsize.data.formats.coco.file import read_coco
 from outsize.progress import Reporter
 
 _REAL = Path(__file__).parents[4] / "shared/data"

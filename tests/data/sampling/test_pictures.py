@@ -10,10 +10,10 @@ from tests.data.formats.classed.digit_files import draw_classes, draw_idx, secti
 
 from outsize.data.catalogue import open_data
 from outsize.data.formats.classed import read_idx
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sampling.pictures import Pictures, ShuffledPictures, brought_to
 from outsize.data.scenes import label_table
 from outsize.data.split import Splits
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import OneClass
 from outsize.errors import JobError
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling.blocks import index_blocks
 from outsize.data.sampling.draw import EpochMix
 from outsize.data.sampling.windows import TrainingWindows, num_classes
 from outsize.data.scenes import LabelledScene, label_table, open_scenes
+from outsize.data.statistics import BandStatistics
 from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from outsize.data.objects.object import Object
+from outsize.data.object import Object
 from outsize.data.targets.objects import ObjectLists
 from outsize.data.targets.raster import ClassRasters
 from outsize.tiles.window import Window

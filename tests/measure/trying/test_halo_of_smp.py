@@ -15,8 +15,8 @@ from outsize.card import Card, load_checkpoint, save_checkpoint
 from outsize.commands.predict import predict
 from outsize.commands.verify import verify
 from outsize.data.catalogue import open_data
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.split import write_split
+from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic.scenes import CLASSES
 from outsize.errors import PlanError
 from outsize.infer.compare import tiled_difference

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
-from outsize.data.pixels.statistics import BandStatistics
 from outsize.data.sample import IGNORE
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.losses import Weights

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from outsize.data.sampling.draw import SampleCounts
-    from outsize.data.sampling.windows import TrainingWindows
+    from outsize.data.sampling import SampleCounts, TrainingWindows
     from outsize.losses import Weights, WeightsByStride
     from outsize.planning.jobs.preparing import Prepared
     from outsize.train.feed import BatchMaker, Feed
@@ -34,9 +33,7 @@ class Lessons:
 
 def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
     """Open what is drawn from, and say what the classes weigh; labels are read for it only where needed."""
-    from outsize.data.sampling.blocks import index_blocks
-    from outsize.data.sampling.draw import EpochMix
-    from outsize.data.sampling.windows import TrainingWindows
+    from outsize.data.sampling import EpochMix, TrainingWindows, index_blocks
 
     section = job.train
     mix = EpochMix(section.rare_share, section.empty_share)
@@ -72,7 +69,7 @@ def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
 
 def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: TrainSettings) -> BatchMaker:
     """Make samples with the maps that model and loss want, and the totals that the phases divide by."""
-    from outsize.data.pixels.edges import map_maker
+    from outsize.data.inputs import map_maker
     from outsize.tasks import TASKS
     from outsize.train.feed import BatchMaker
     from outsize.train.phases import label_strides
@@ -101,7 +98,7 @@ def open_feed(
     reporter: Reporter,
 ) -> Feed:
     """Have batches made by processes for a GPU, whose kernels are launched from Python, and by threads else."""
-    from outsize.data.feeding.processes import can_share
+    from outsize.data.feeding import can_share
     from outsize.train.feed import Feed
 
     section, on_gpu = job.train, prepared.device.type == "cuda"

@@ -16,7 +16,7 @@ from outsize.stopping import Stopped
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from outsize.data.sampling.draw import SampleCounts
+    from outsize.data.sampling import SampleCounts
     from outsize.planning.jobs.preparing import Prepared
     from outsize.train.loop import Position
 

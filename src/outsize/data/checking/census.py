@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.checking.problems import empty_class
-from outsize.data.feeding.loader import prefetch
-from outsize.data.pixels.statistics import windows_of
+from outsize.data.feeding import prefetch
 from outsize.data.scenes import LabelledScene, classes_of, label_table
 from outsize.data.split import Splits
+from outsize.data.statistics import windows_of
 from outsize.errors import DataError
 from outsize.job import DataSection
 from outsize.progress import Bar

@@ -17,11 +17,11 @@ from outsize.data.catalogue import OpenScene, Survey, look_around, nothing_left,
 from outsize.data.checking.objects import ObjectCounts, count_objects
 from outsize.data.checking.problems import Problem, find_problems
 from outsize.data.checking.tally import BLOCK_PX, SceneTally, are_plain, is_small, tally_pictures, tally_scene
-from outsize.data.feeding.loader import prefetch
-from outsize.data.formats.folders import pair_of
-from outsize.data.pixels.statistics import BandStatistics, from_sums, num_windows
+from outsize.data.feeding import prefetch
+from outsize.data.formats import pair_of
 from outsize.data.scenes import LabelledScene, label_table, stack_files
 from outsize.data.split import BadFile, Splits
+from outsize.data.statistics import BandStatistics, from_sums, num_windows
 from outsize.errors import DataError
 from outsize.files.trees import read_json_tree
 from outsize.job import DataSection

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.objects.store import HeldObjects, ObjectFiles
-from outsize.data.sampling.blocks import areas_of
+from outsize.data.object_files import HeldObjects, ObjectFiles
+from outsize.data.sampling import areas_of
 from outsize.data.scenes import LabelledScene
 from outsize.data.split import Splits
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.feeding.loader import prefetch
-from outsize.data.pixels.statistics import windows_of
+from outsize.data.feeding import prefetch
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, classes_of
+from outsize.data.statistics import windows_of
 from outsize.errors import DataError, explain
 from outsize.raster.reading import Picture, SceneReader
 from outsize.tiles.window import Window

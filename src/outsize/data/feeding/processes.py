@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from outsize import stopping
-from outsize.data.feeding.decoded import can_share_decoded
 from outsize.data.feeding.loader import worker_died
 from outsize.data.feeding.parcels import Packer, Parcel, forget
+from outsize.data.opened import can_share_decoded
 from outsize.errors import OutsizeError, RunError, explain
 
 Item = TypeVar("Item")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from outsize.data.formats.object_labels import Found, in_full, with_objects
 from outsize.data.made import stamp
-from outsize.data.objects.object import Mask, Object, make_object
+from outsize.data.object import Mask, Object, make_object
 from outsize.data.scenes import LabelledScene, labels_path, polygons_of, refuse_colours, scene_name
 from outsize.errors import DataError, JobError, explain
 from outsize.job import DataSection

@@ -15,7 +15,7 @@ from pathlib import Path
 from outsize.data.formats.layout import Layout, share_pictures
 from outsize.data.formats.object_labels import in_full, with_objects
 from outsize.data.made import stamp
-from outsize.data.objects.object import Object, make_object
+from outsize.data.object import Object, make_object
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, JobError, OutsizeError, explain, listed
 from outsize.files.walk import matching

@@ -1,1 +1,12 @@
-"""Which windows of which scenes are learnt from."""
+"""Which windows a training sees: every choice is a function of seed, epoch and sample.
+
+labels --> index_blocks: pixels of each class by block (blocks) --.
+                    seed, epoch, sample --> a place (draw) -------+--> TrainingWindows: read, changed (windows)
+                                            '-> SampleCounts: what was drawn; EpochMix: its classes
+"""
+
+from outsize.data.sampling.blocks import areas_of, index_blocks
+from outsize.data.sampling.draw import EpochMix, SampleCounts
+from outsize.data.sampling.windows import TrainingWindows
+
+__all__ = ["EpochMix", "SampleCounts", "TrainingWindows", "areas_of", "index_blocks"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.feeding.loader import prefetch
+from outsize.data.feeding import prefetch
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.errors import DataError, explain

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from outsize.data.arrays import nearest_px
-from outsize.data.feeding.readers import LIMIT_BYTES, OpenScenes, ready_for_processes
-from outsize.data.pixels.augment import augment
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.opened import LIMIT_BYTES, OpenScenes, ready_for_processes
+from outsize.data.pixels import augment
 from outsize.data.sample import Sample
 from outsize.data.sampling.blocks import areas_of
 from outsize.data.scenes import LabelledScene, read_labels
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import OneClass
 from outsize.errors import JobError, explain
 from outsize.raster.reading import SceneInfo

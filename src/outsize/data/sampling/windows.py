@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.feeding.readers import OpenScenes, ready_for_processes
-from outsize.data.objects.store import ObjectFiles
-from outsize.data.pixels.augment import augment, draw_size
-from outsize.data.pixels.resize import resize
-from outsize.data.pixels.statistics import BandStatistics
+from outsize.data.object_files import ObjectFiles
+from outsize.data.opened import OpenScenes, ready_for_processes
+from outsize.data.pixels import augment, draw_size, resize
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling.blocks import BlockIndex, areas_of
 from outsize.data.sampling.draw import EpochMix, Places, SceneWindow
 from outsize.data.scenes import LabelledScene, read_labels
+from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRaster, ObjectList
 from outsize.raster.reading import SceneInfo
 from outsize.units import Size, num_px_of

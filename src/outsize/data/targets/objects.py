@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outsize.data.objects import object as shapes
-from outsize.data.objects.object import Object
+from outsize.data import object as shapes
+from outsize.data.object import Object
 from outsize.data.targets.raster import ClassRaster, ClassRasters
 from outsize.tiles.window import Window
 

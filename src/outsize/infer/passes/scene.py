@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.data.pixels.edges import reach_px
+from outsize.data.inputs import reach_px
 from outsize.infer.passes.keep import Keep
 from outsize.infer.passes.program import program_for
 from outsize.infer.passes.run import PassRun

@@ -7,7 +7,7 @@ import platform
 import psutil
 import torch
 
-from outsize.data.feeding.loader import num_cores
+from outsize.data.feeding import num_cores
 from outsize.errors import JobError, explain
 from outsize.measure.machine.host import free_host_bytes
 from outsize.measure.memory import free_gpu_bytes

@@ -134,7 +134,7 @@ def _work(job: Job, planned: Planned) -> Workload:
 
 def count_steps(job: Job, splits: Splits) -> tuple[int, int, int]:
     """Return samples of an epoch, epochs and steps, as the training counts them: whole batches of windows."""
-    from outsize.data.sampling.blocks import areas_of
+    from outsize.data.sampling import areas_of
 
     section = job.train
     learnt_px = sum(area.num_px for scene in splits.train for area in areas_of(scene))

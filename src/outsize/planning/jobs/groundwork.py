@@ -76,10 +76,10 @@ def _wants_halo(job: Job) -> bool:
 
 def _shared_out(job: Job, survey: Survey, halo_px: int, reporter: Reporter, *, counting: bool) -> Splits:
     """Share the scenes out, and refuse other bands and classes that are nowhere."""
+    from outsize.data.bands import band_order
     from outsize.data.catalogue import make_splits
     from outsize.data.checking.census import refuse_unlearnable
     from outsize.data.checking.check import recall_checked, refuse_problems
-    from outsize.data.pixels.bands import band_order
 
     splits = make_splits(survey, job.data, seed=job.seed, halo_px=halo_px)
     for scene in (*splits.train, *splits.val):
@@ -152,7 +152,7 @@ def _halo_of(job: Job, model: nn.Module, bands: Sequence[str]) -> Halo:
 def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:
     """Return the most objects that a training window may show; 0 where labels are classes of pixels."""
     from outsize.data.checking.objects import most_in_window
-    from outsize.data.pixels.augment import MAX_SCALE
+    from outsize.data.pixels import MAX_SCALE
 
     if not job.data.objects:
         return 0

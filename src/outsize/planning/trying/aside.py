@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outsize import stopping
-from outsize.data.feeding.loader import ended_by
+from outsize.data.feeding import ended_by
 from outsize.errors import OutsizeError, first_line
 from outsize.plan.effort import PATIENCE_S
 from outsize.units import format_seconds
