@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from tests.strategies.together import (
+    ANY,
+    GRAPHS,
+    RECORDED,
+    SIDE_PX,
+    WHOLE,
+    Seen,
+    build,
+    combined,
+    marked,
+    plan_of,
+    watch,
+)
 
 from outsize.data.batch import Batch
 from outsize.data.sample import IGNORE
 from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.losses import Weights
-from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
-from outsize.plan.cost import StepCost
-from outsize.plan.memory.recompute import find_recipes
-from outsize.plan.plan import Compile, Offload, Plan, PlannedSwap, Recompute, Swap, Tiling
-from outsize.plan.search.mixture import mix
+from outsize.plan.plan import Plan
+from outsize.ranks import World
 from outsize.strategies.compose import Step, compose
-from outsize.strategies.saved.hooks import SavedTensors, recomputable
+from outsize.strategies.cudagraph.graphed import NUM_PLAIN
 from outsize.strategies.swap.offload import in_full
 from outsize.tasks.segment import count_terms, make_loss_terms
 
@@ -112,89 +119,29 @@ def test_micro_batches_add_up_to_the_batch(loss: str, weights: Weights, micro_ba
     assert abs(parts_loss - whole_loss) < 1e-14
 
 
-def _recomputable(norm: str = "none") -> Recompute:
-    """Name all that can be made again, by convolutions, too, and a block besides."""
-    model, _ = _model_and_step("cross_entropy", None, norm=norm)
-    batch = _batch("cross_entropy", None, side_px=24)
-    keys = recomputable(model, lambda: model(batch.images.double()))
-    assert keys
-
-    def loss(model: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        value: torch.Tensor = model(images.double()).square().sum()
-        return value
-
-    cost = StepCost(trace_step(model, (4, 2, 24, 24), loss=loss, device="cpu"))
-    found = mix(cost, find_recipes(cost, lambda _: 1e-6), lambda _: 1e-6, None, 0).as_recompute()
-    assert found is not None
-    assert len(found.dear) > 3
-    # what is moved is kept, and what a loss saves is another's
-    named = [key for key in sorted(keys | set(found.saved)) if key[0]]
-    again = [key for key in named if not key[0].startswith(("encoder.0", "pool"))]
-    return Recompute(tuple(again), blocks=("bottleneck",), dear=found.dear)
-
-
-def _movable() -> Swap:
-    """What goes into convolutions of the encoder and leaves with the next one, and something that is not there."""
-    first, second, last = ("encoder.0.0", 0, 0), ("encoder.0.2", 0, 0), ("bottleneck.0", 0, 0)
-    moved = (
-        PlannedSwap(last, 1 << 20, None, ("head", 0, 0)),
-        PlannedSwap(second, 1 << 20, last, None),
-        PlannedSwap(("nowhere", 0, 0), 8, None, None),
-        PlannedSwap(first, 1 << 20, second, last),
-    )
-    return Swap(moved, 64 << 20)
-
-
-SETTINGS: dict[str, Callable[..., Any]] = {
-    "tiles": lambda _: Tiling(core_px=12, halo_before_px=(8, 8), halo_after_px=(8, 8), stride_px=2),
-    "micro_batches": lambda _: 3,
-    "recompute": _recomputable,
-    "swap": lambda _: _movable(),
-    "compile": lambda _: Compile(("decoder.0",)),
-    "offload": lambda _: Offload(("encoder.0", "bottleneck")),
-}
-QUICK = ("tiles", "micro_batches", "recompute", "swap")
-CHOSEN = [
-    names
-    for num in range(1, len(SETTINGS) + 1)
-    for names in combinations(SETTINGS, num)
-    if num in (1, 2, len(SETTINGS)) or set(names) <= set(QUICK)
-]
-
-
-def _plan(names: Collection[str], norm: str) -> Plan:
-    """Return the plan with these settings, without those things that the planner does not put together."""
-    plan = replace(_PLAN, **{name: SETTINGS[name](norm) for name in names})
-    if plan.recompute is not None and plan.compile is not None:  # nobody looks into what is compiled
-        outside = [key for key in plan.recompute.saved if not key[0].startswith(plan.compile.paths)]
-        plan = replace(plan, recompute=replace(plan.recompute, saved=tuple(outside)))
-    if plan.recompute is not None and plan.offload is not None:  # a convolution would wait for its weights
-        plan = replace(plan, recompute=replace(plan.recompute, dear=()))
-    return plan
-
-
 @pytest.fixture
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile to torch's own operations."""
-    monkeypatch.setattr("outsize.strategies.compiled.BACKEND", "aot_eager")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _alone() -> Iterator[None]:
-    yield
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
+    """What strategies really do."""
+    yield watch(monkeypatch)
     if dist.is_initialized():  # weights on the host make a world of one process
         dist.destroy_process_group()
 
 
-def _trained(parts: list[slice], plan: Plan = _PLAN, *, norm: str) -> dict[str, list[torch.Tensor]]:
-    """Train for three steps, the first of which is watched and the others read, with a look at the model in between.
+Trained = dict[str, list[torch.Tensor]]
+
+
+def _trained(
+    seen: Seen, parts: list[slice], plan: Plan, norm: str, num_steps: int
+) -> tuple[Trained, torch.nn.Module]:
+    """Train for some steps, the first of which is watched and the others read, with a look at the model in between.
 
     A batch of several parts has its gradients added up.
     """
-    model, step = _model_and_step("cross_entropy", None, plan, norm)
+    model = build(norm)
+    step = seen.compose(model, plan)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    batch, losses = _batch("cross_entropy", None, 51), []
-    for _ in range(3):
+    batch, losses = _batch("cross_entropy", None, SIDE_PX), []
+    for _ in range(num_steps):
         optimizer.zero_grad(set_to_none=True)
         for part in parts:
             losses += step(batch.part(part), last=part is parts[-1]).values()
@@ -208,65 +155,58 @@ def _trained(parts: list[slice], plan: Plan = _PLAN, *, norm: str) -> dict[str, 
     gradients = in_full({name: each.grad for name, each in named if each.grad is not None})
     weights = in_full({name: each.detach() for name, each in named})
     buffers = [each.double() for each in model.buffers()]
-    return {
+    found = {
         "losses": losses,
         "gradients": [*gradients.values()],
         "weights": [*weights.values()],
         "buffers": buffers,
     }
+    return found, model
 
 
-def _apart(ours: dict[str, list[torch.Tensor]], theirs: dict[str, list[torch.Tensor]]) -> float:
+@cache
+def _plainly(parts: tuple[tuple[int, int], ...], norm: str, num_steps: int) -> Trained:
+    return _trained(Seen(), [slice(*each) for each in parts], _PLAN, norm, num_steps)[0]
+
+
+def _apart(ours: Trained, theirs: Trained) -> float:
     return max(_relative(ours[each], theirs[each]) for each in theirs if theirs[each])
 
 
-@pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize("names", CHOSEN, ids="-".join)
-def test_any_strategies_together_equal_the_plain_step(names: tuple[str, ...]) -> None:
-    plan = _plan(names, "none")
-    found = _apart(_trained([slice(0, 4)], plan, norm="none"), _trained([slice(0, 4)], norm="none"))
-    # a CPU replays to the bit; parts are added up in another order
-    assert found <= (0.0 if set(names) <= {"recompute", "swap"} else 1e-12)
+def _compared(seen: Seen, names: tuple[str, ...], norm: str, parts: tuple[tuple[int, int], ...]) -> None:
+    plan = plan_of(names, norm, parts[0][1])
+    num_steps = NUM_PLAIN + 3 if "graph" in names else 3
+    ours, model = _trained(seen, [slice(*each) for each in parts], plan, norm, num_steps)
+    seen.has(names, plan, model, norm, parts[0][1])
+    found = _apart(ours, _plainly(parts, norm, num_steps))
+    # a CPU replays to the bit; parts, compiled code and fused layers add up in another order
+    assert found <= (0.0 if set(names) <= {"recompute", "swap", *GRAPHS} else 1e-12)
 
 
-WHOLE = [names for names in CHOSEN if not {"tiles", "micro_batches"} & set(names)]
+_FROM_FSDP = "ignore:FSDP2-wrapped module .* returned a view"  # which nobody changes in place
 
 
-@pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize("parts", [[slice(0, 4)], [slice(0, 1), slice(1, 4)]], ids=["whole", "accumulated"])
-@pytest.mark.parametrize("names", WHOLE, ids="-".join)
-def test_statistics_of_batches_are_those_of_the_plain_step(
-    names: tuple[str, ...], parts: list[slice]
-) -> None:
-    plain = _trained(parts, norm="batch")
-    assert plain["buffers"]
-    found = _apart(_trained(parts, _plan(names, "batch"), norm="batch"), plain)
-    # compiled code and gradients that are added up on the host round otherwise
-    assert found <= (1e-12 if {"compile", "offload"} & set(names) else 0.0)
+@pytest.mark.filterwarnings(_FROM_FSDP)
+@pytest.mark.parametrize("names", marked(combined(ANY, *GRAPHS)))
+def test_any_strategies_together_equal_the_plain_step(names: tuple[str, ...], seen: Seen) -> None:
+    _compared(seen, names, "none", ((0, 4),))
 
 
-def test_each_part_of_a_step_recomputes_what_the_plan_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+@pytest.mark.filterwarnings(_FROM_FSDP)
+@pytest.mark.parametrize("names", marked(combined(WHOLE, *GRAPHS)))
+def test_statistics_of_batches_are_those_of_the_plain_step(names: tuple[str, ...], seen: Seen) -> None:
+    _compared(seen, names, "batch", ((0, 4),))
 
-    class Remembered(SavedTensors):
-        @contextmanager
-        def forward(self) -> Iterator[None]:
-            with super().forward():
-                yield
-            made.append(self.stats)
 
-    monkeypatch.setattr("outsize.strategies.steps.recompute.SavedTensors", Remembered)
-    recompute = replace(_recomputable(), blocks=())
-    plan = replace(_PLAN, tiles=SETTINGS["tiles"](""), micro_batches=3, recompute=recompute)
-    model, step = _model_and_step("cross_entropy", None, plan, norm="none")
-    step(_batch("cross_entropy", None, side_px=23), last=True)
-    assert len(made) == 2 * 4  # samples 2 + 2, each in 2 x 2 tiles
-    for stats in made:
-        assert stats is not None
-        assert stats.num_recomputed == len(recompute.saved)
-        assert not stats.unmet
-        assert not stats.refused
-    assert not any(module._forward_hooks for module in model.modules())
+@pytest.mark.filterwarnings(_FROM_FSDP)
+@pytest.mark.parametrize("names", marked(combined(WHOLE)))
+def test_accumulated_parts_have_the_statistics_of_plain_ones(names: tuple[str, ...], seen: Seen) -> None:
+    _compared(seen, names, "batch", ((0, 2), (2, 4)))
+
+
+@pytest.mark.parametrize("names", [(each, graph) for graph in GRAPHS for each in ANY if each not in RECORDED])
+def test_what_cannot_be_recorded_with_others_is_not(names: tuple[str, ...]) -> None:
+    assert not plan_of(names, "none").is_recordable
 
 
 def test_the_loss_is_the_mean_over_labelled_pixels() -> None:
@@ -278,22 +218,18 @@ def test_the_loss_is_the_mean_over_labelled_pixels() -> None:
     torch.testing.assert_close(share, mean)
 
 
-def _half(rank: int, rendezvous: str, out: str, cases: list[tuple[str, Weights]]) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+def _half(world: World, cases: list[tuple[str, Weights]]) -> list[list[torch.Tensor]]:
     found = []
     for loss, weights in cases:
-        gradients, _ = _gradients([slice(2 * rank, 2 * rank + 2)], loss, weights)
+        gradients, _ = _gradients([slice(2 * world.rank, 2 * world.rank + 2)], loss, weights)
         for gradient in gradients:
             dist.all_reduce(gradient)
         found.append(gradients)
-    if rank == 0:
-        torch.save(found, out)
-    dist.destroy_process_group()
+    return found
 
 
-def test_two_processes_with_half_a_batch_each_add_up(tmp_path: Path) -> None:
-    out, cases = tmp_path / "gradients.pt", list(LOSSES.args[1])  # one start of processes for all of them
-    mp.spawn(_half, args=(str(tmp_path / "rendezvous"), str(out), cases), nprocs=2)
-    for found, (loss, weights) in zip(torch.load(out, weights_only=True), cases, strict=True):
+def test_two_processes_with_half_a_batch_each_add_up(gang: Any) -> None:
+    cases = list(LOSSES.args[1])
+    for found, (loss, weights) in zip(gang.run(2, _half, cases)[0], cases, strict=True):
         whole, _ = _gradients([slice(0, 4)], loss, weights)
         assert _relative(found, whole) < 1e-14, loss
