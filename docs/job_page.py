@@ -48,6 +48,12 @@ none for everything.
 
 Options of `digits` (one class for a whole picture): `width` (8) and `picture_px` (28, or `[height, width]`), the size
 of its pictures, as `train.tile_px` has it.
+
+Options of `fastbox` (task detect): `encoder` (`"vgg16_bn"`, `"vgg16"`, `"resnet18"`, `"resnet34"`, `"resnet50"`,
+`"resnet101"`), `weights` (`"none"`, `"imagenet"` or a file), `scales` (`"even"`, or `"published"` for weights that were
+trained on pictures that count to 255), `assignment` (`"nearest"` centre, or `"first"` object of the file, as
+published), `inner_width` (500), `early_width` (256), `dropout` (0.5), `score` (0.001), `nms_iou` (0.35) and
+`overlap_px` (256). It finds one object in each cell of 32 x 32 px, at most.
 """
 
 _BEFORE = {"acquire": AcquireSection}  # sections of verbs that come before training

@@ -7,22 +7,20 @@ import inspect
 import pytest
 
 from outsize.errors import ModelError
-from outsize.job.models import LIBRARY_PREFIX, MODEL_NAMES, OPTIONS, refuse_unknown_model
+from outsize.job.models import MODEL_NAMES, OF_OBJECTS, OPTIONS, refuse_unknown_model
 from outsize.models import MODELS
-from outsize.models.smp import PREFIX
 
 
 def test_options_are_those_of_the_builders() -> None:
     for name, builder in MODELS.items():
         named = getattr(builder, "option_names", None) or inspect.signature(builder).parameters
         own = {each for each in named if each not in ("num_classes", "in_channels")}
-        starts = {"weights"} if name == "maskrcnn" else set()
+        starts = {"weights"} if name in OF_OBJECTS else set()
         assert set(OPTIONS[name]) == own | starts, name
 
 
 def test_they_are_those_that_can_be_built() -> None:
     assert sorted(MODEL_NAMES) == sorted(MODELS)
-    assert LIBRARY_PREFIX == PREFIX
 
 
 @pytest.mark.parametrize("name", [*MODEL_NAMES, "smp:Unet/resnet18", "smp:Unet/tu-resnet18"])

@@ -14,7 +14,7 @@ from outsize.errors import JobError, ModelError
 from outsize.infer.objects import are_sound
 from outsize.models import build_model, build_with_notes
 from outsize.models.maskrcnn import MaskRCNN, _pooled
-from outsize.models.maskrcnn_start import start_maskrcnn
+from outsize.models.pretrained.detectors import start_detector
 from outsize.models.unsteady import ON_SHAPES, REAL
 from outsize.tasks.instances import make_loss_terms
 from outsize.train.phases import set_trainable
@@ -160,13 +160,13 @@ def test_weights_that_fit_nothing_are_refused(tmp_path: Path) -> None:
     torch.save({"somewhere.weight": torch.zeros(3)}, tmp_path / "other.pth")
     model = small_model("batch")
     with pytest.raises(ModelError, match="fits nothing"):
-        start_maskrcnn(
+        start_detector(
             model,
             str(tmp_path / "other.pth"),
             ("red", "green", "blue"),
             lambda: build_model("maskrcnn", num_classes=3, in_channels=4, **_NARROW),
         )
-    assert start_maskrcnn(model, "none", (), lambda: model) == ()
+    assert start_detector(model, "none", (), lambda: model) == ()
 
 
 def test_boxes_that_overlap_are_thinned_out_within_their_group() -> None:

@@ -15,12 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
-from outsize.data.sample import Sample
+from outsize.data.sample import Sample, Targets
 from outsize.data.sampling.draw import SampleCounts
 from outsize.data.sampling.windows import TrainingWindows
 from outsize.data.scenes import LabelledScene, label_table
 from outsize.data.statistics import BandStatistics
-from outsize.data.targets import ClassRaster, Targets
+from outsize.data.targets import ClassRaster
 from outsize.losses import Weights
 from outsize.raster.reading import describe
 from outsize.train.feed import BatchMaker, Feed

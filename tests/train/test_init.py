@@ -148,7 +148,7 @@ def test_smp_with_other_classes_and_bands(tmp_path: Path) -> None:
 def test_a_checkpoint_never_fetches_the_weights_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from outsize.models import smp as room
+    from outsize.models.pretrained import smp as room
 
     def fail(*_: object) -> None:
         raise AssertionError("downloads")

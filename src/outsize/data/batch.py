@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from outsize.data.sample import Sample
-from outsize.data.targets import Targets
+from outsize.data.sample import Sample, Targets
 from outsize.tiles.window import Window
 
 MakeMaps = Callable[[Tensor, Tensor, Targets], dict[str, Tensor]]  # images, valid, targets -> maps by name

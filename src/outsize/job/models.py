@@ -10,6 +10,18 @@ from outsize.errors import ModelError, explain
 OPTIONS = {  # of each model, as its builder has them
     "digits": ("width", "picture_px"),
     "erfnet": ("width", "dropout", "early_dropout", "output"),
+    "fastbox": (
+        "encoder",
+        "assignment",
+        "scales",
+        "inner_width",
+        "early_width",
+        "dropout",
+        "score",
+        "nms_iou",
+        "overlap_px",
+        "weights",
+    ),
     "gscnn": ("width",),
     "maskrcnn": (
         "backbone",
@@ -33,7 +45,8 @@ OPTIONS = {  # of each model, as its builder has them
     "wider_resnet38": ("width",),
 }
 LOGITS = "logits"  # an option of all models of pixels: one logit for two classes
-NOT_OF_PIXELS = ("maskrcnn", "digits")
+OF_OBJECTS = ("maskrcnn", "fastbox")  # detectors
+NOT_OF_PIXELS = (*OF_OBJECTS, "digits")
 MODEL_NAMES = tuple(OPTIONS)
 LIBRARY_PREFIX = "smp:"  # of a model of segmentation-models-pytorch, whose names only the library knows
 

@@ -10,13 +10,13 @@ from functools import partial
 from torch import nn
 
 from outsize.errors import ModelError, explain
-from outsize.job.models import LOGITS, NOT_OF_PIXELS, refuse_unknown_options
+from outsize.job.models import LIBRARY_PREFIX, LOGITS, NOT_OF_PIXELS, OF_OBJECTS, refuse_unknown_options
 from outsize.models.digits import DigitNet
 from outsize.models.erfnet import ERFNet
+from outsize.models.fastbox import FastBox
 from outsize.models.gscnn import GSCNN
 from outsize.models.maskrcnn import MaskRCNN
-from outsize.models.maskrcnn_start import start_maskrcnn
-from outsize.models.smp import PREFIX, build_smp
+from outsize.models.pretrained import build_smp, start_detector
 from outsize.models.unet import UNet
 from outsize.models.wider_resnet import WiderResNet38
 
@@ -27,6 +27,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "gscnn": GSCNN,
     "maskrcnn": MaskRCNN,
     "digits": DigitNet,
+    "fastbox": FastBox,
 }
 
 
@@ -54,22 +55,22 @@ def build_with_notes(
     """
     if name not in NOT_OF_PIXELS:
         num_classes = _num_logits(num_classes, options.pop(LOGITS, None))
-    if name.startswith(PREFIX):
+    if name.startswith(LIBRARY_PREFIX):
         return build_smp(name, num_classes=num_classes, in_channels=in_channels, bands=bands, **options)
     builder = MODELS.get(name)
     if builder is None:
-        needed = f"one of {', '.join(sorted(MODELS))}, or {PREFIX}ARCHITECTURE/ENCODER"
-        near = f"did you mean '{PREFIX}{name}'?" if "/" in name else _nearest(name, MODELS)
+        needed = f"one of {', '.join(sorted(MODELS))}, or {LIBRARY_PREFIX}ARCHITECTURE/ENCODER"
+        near = f"did you mean '{LIBRARY_PREFIX}{name}'?" if "/" in name else _nearest(name, MODELS)
         raise ModelError(explain("unknown model", repr(name), needed, near))
     refuse_unknown_options(name, options)
-    starts = builder is MaskRCNN and "weights" in options
+    starts = name in OF_OBJECTS and "weights" in options
     weights = str(options.pop("weights")) if starts else "none"
     build = partial(builder, **options)
     model = build(num_classes=num_classes, in_channels=in_channels)
     if not starts:
         return model, ()
     wider = partial(build, num_classes=num_classes + 1, in_channels=in_channels + 1)
-    return model, start_maskrcnn(model, weights, bands, wider)
+    return model, start_detector(model, weights, bands, wider)
 
 
 def _num_logits(num_classes: int, logits: object) -> int:

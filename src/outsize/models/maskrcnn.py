@@ -91,6 +91,9 @@ class MaskRCNN(nn.Module):
         chosen = Options(**options)
         self.settings: dict[str, Any] = asdict(chosen)
         _check(self.settings)
+        self.published = {"imagenet": chosen.backbone}
+        if chosen.backbone == "resnet50":
+            self.published["coco"] = "maskrcnn_resnet50_fpn"
         self.anchor_px, self.anchor_ratios = tuple(chosen.anchor_px), tuple(chosen.anchor_ratios)
         self.rois_per_image, self.masks_per_image = chosen.rois_per_image, chosen.rois_per_image // 4
         self.score, self.nms_iou, self.overlap_px = chosen.score, chosen.nms_iou, chosen.overlap_px

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.inputs import normalise
 from outsize.data.object import Object
+from outsize.data.sample import Targets
 from outsize.data.statistics import BandStatistics
-from outsize.data.targets import ClassRasters, ObjectLists, Targets
+from outsize.data.targets import ClassRasters, ObjectLists
 from outsize.errors import ModelError, explain
 from outsize.losses import Weights
 from outsize.losses.instances import TERMS, Drawn, ObjectTensors, draw_anchors, draw_boxes, sums

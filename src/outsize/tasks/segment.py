@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch, reduced
 from outsize.data.inputs import EDGES, MapMaker, class_edges, gains_to_bytes, normalise, with_maps
+from outsize.data.sample import Targets
 from outsize.data.statistics import BandStatistics
-from outsize.data.targets import ClassRasters, Targets
+from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError, explain
 from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stride
 from outsize.models import input_maps, label_stride

@@ -18,8 +18,8 @@ from torch import Tensor
 from outsize import stopping
 from outsize.data.batch import Batch, MakeMaps, collate
 from outsize.data.feeding import BatchProcesses, prefetch
+from outsize.data.sample import Targets
 from outsize.data.sampling import SampleCounts, TrainingWindows
-from outsize.data.targets import Targets
 from outsize.losses import Weights, WeightsByStride
 from outsize.train.copies import Copies
 

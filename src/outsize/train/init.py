@@ -13,8 +13,7 @@ from outsize.card import Card, load_checkpoint
 from outsize.errors import ModelError, explain
 from outsize.job import ClassSpec
 from outsize.models import build_model, logits_of
-from outsize.models.weights import Fitted, Remake, fit_weights
-from outsize.models.widen import find_ends, match_bands, take
+from outsize.models.pretrained import Fitted, Remake, find_ends, fit_weights, match_bands, take
 
 
 @dataclass(frozen=True)

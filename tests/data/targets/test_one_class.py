@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from outsize.data.sample import IGNORE
-from outsize.data.targets import Target
+from outsize.data.sample import IGNORE, Target
 from outsize.data.targets.one_class import OneClass
 from outsize.tiles.window import Window
 

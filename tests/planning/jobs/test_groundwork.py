@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outsize.job import load_job
-from outsize.models import smp
+from outsize.models.pretrained import smp
 from outsize.planning.jobs import groundwork
 from outsize.progress import Reporter
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outsize.data.sample import IGNORE
+from outsize.data.sample import IGNORE, Targets
 from outsize.data.statistics import BandStatistics
-from outsize.data.targets import ClassRasters, Targets
+from outsize.data.targets import ClassRasters
 
 CANNY, EDGES = "canny", "edges"
 

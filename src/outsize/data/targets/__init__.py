@@ -7,21 +7,22 @@
 |-------------|----------------|--------------------------------------------------------------------------|
 | ClassRaster | ClassRasters   | a class for each pixel                                                   |
 | ObjectList  | ObjectLists    | objects with masks; their raster of classes says where windows are drawn |
+| BoxList     | BoxLists       | objects with boxes; some are neutral                                     |
 | OneClass    | OneClassEach   | one class for the whole picture                                          |
 """
 
-from outsize.data.sample import Target, Targets
+from outsize.data.targets.boxes import BoxList, BoxLists
 from outsize.data.targets.objects import ObjectList, ObjectLists
 from outsize.data.targets.one_class import OneClass, OneClassEach
 from outsize.data.targets.raster import ClassRaster, ClassRasters
 
 __all__ = [
+    "BoxList",
+    "BoxLists",
     "ClassRaster",
     "ClassRasters",
     "ObjectList",
     "ObjectLists",
     "OneClass",
     "OneClassEach",
-    "Target",
-    "Targets",
 ]

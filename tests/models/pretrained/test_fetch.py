@@ -4,7 +4,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 
-from outsize.models import pretrained
+from outsize.models.pretrained import fetch as pretrained
 
 
 def test_names() -> None:

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
-from outsize.models.pretrained import download, library, pretrained_names
-from outsize.models.weights import Remake, fit_weights, read_weights
-from outsize.models.widen import (
+from outsize.job.models import LIBRARY_PREFIX
+from outsize.models.pretrained.fetch import download, library, pretrained_names
+from outsize.models.pretrained.fit import Remake, fit_weights, read_weights
+from outsize.models.pretrained.widen import (
     RGB,
     check_named,
     find_ends,
@@ -27,8 +28,6 @@ from outsize.models.widen import (
     take,
     unknown_bands,
 )
-
-PREFIX = "smp:"
 
 # Set by us, or they would change what a model returns.
 _NOT_OPTIONS = (
@@ -189,13 +188,13 @@ def _encoders(like: str) -> list[str]:
 
 
 def _parse(name: str) -> tuple[str, str]:
-    architecture, slash, encoder = name.removeprefix(PREFIX).partition("/")
+    architecture, slash, encoder = name.removeprefix(LIBRARY_PREFIX).partition("/")
     known = list(_architectures())
     if architecture not in known:
         _refuse("architecture", name, architecture, known)
     if not slash or not encoder:
-        needed = f"{PREFIX}ARCHITECTURE/ENCODER"
-        remedy = f"write e.g. {PREFIX}{architecture}/resnet18"
+        needed = f"{LIBRARY_PREFIX}ARCHITECTURE/ENCODER"
+        remedy = f"write e.g. {LIBRARY_PREFIX}{architecture}/resnet18"
         raise ModelError(explain("model without an encoder", repr(name), needed, remedy))
     encoders = _encoders(encoder)
     if encoder not in encoders:

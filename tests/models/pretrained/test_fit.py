@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from outsize.errors import ModelError
-from outsize.models.weights import fit_weights, read_weights
+from outsize.models.pretrained.fit import fit_weights, read_weights
 
 
 def test_what_fits_is_kept_and_the_rest_is_listed() -> None:

@@ -1,4 +1,4 @@
-"""Weights that Mask R-CNN starts from: a file, or what torchvision publishes of its trunk or of all of it."""
+"""Weights that a detector starts from: a file, or what torchvision publishes of its encoder or of all of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
-from outsize.models.weights import fit_weights, read_weights
-from outsize.models.widen import (
+from outsize.models.pretrained.fit import fit_weights, read_weights
+from outsize.models.pretrained.widen import (
     RGB,
     check_named,
     find_ends,
@@ -20,28 +20,31 @@ from outsize.models.widen import (
     unknown_bands,
 )
 
-_PLACES = ("", "backbone.body.", "backbone.")  # where the names in a file may belong
+_PLACES = ("", "backbone.body.", "backbone.", "encoder.")  # where the names in a file may belong
 
 
-def start_maskrcnn(
+def start_detector(
     model: nn.Module, weights: str, bands: Sequence[str], wider: Callable[[], nn.Module]
 ) -> tuple[str, ...]:
-    """Fill a model with weights "imagenet" (the trunk), "coco" (all) or of a file; say what was kept and what not."""
+    """Fill a model with weights "imagenet" (the encoder), "coco" (all) or of a file; say what was kept and what not.
+
+    `published` of the model is torchvision's name for each of the first two.
+    """
     if weights == "none":
         return ()
-    settings: Any = getattr(model, "settings")  # noqa: B009 (of any module)
-    path, names = Path(weights).expanduser(), ("imagenet", "coco")
+    published: dict[str, str] = getattr(model, "published", {})
+    path = Path(weights).expanduser()
     source: tuple[str, ...] = RGB
-    if weights in names:
-        given, why_not = _download(weights, settings["backbone"])
+    if weights in published:
+        given, why_not = _download(weights, published[weights])
         if given is None:
             return (f"weights {weights!r} not found ({why_not}): the model starts at random",)
     elif path.is_file():
         given, named = read_weights(path)
         source = named or RGB
     else:
-        needed, remedy = f"none, {', '.join(names)}, or a file of weights", "check the path"
-        raise ModelError(explain("unknown weights of maskrcnn", repr(weights), needed, remedy))
+        needed, remedy = f"none, {', '.join(published)}, or a file of weights", "check the path"
+        raise ModelError(explain("unknown weights of this model", repr(weights), needed, remedy))
     notes: list[str] = []
     ends = find_ends(model, wider)
 
@@ -53,7 +56,10 @@ def start_maskrcnn(
     check_named(bands, next(model.state_dict()[name].shape[1] for name in ends.first), _why(weights))
     fitted = fit_weights(model, _placed(given, model), dict.fromkeys(ends.first, first))
     if not fitted.kept:
-        needed, remedy = "weights of Mask R-CNN or of its trunk", f"take those of a {settings['backbone']}"
+        needed, remedy = (
+            "weights of this detector or of its encoder",
+            f"take those of {published['imagenet']}",
+        )
         raise ModelError(explain(f"{weights} fits nothing of the model", next(iter(given)), needed, remedy))
     return (f"started from {weights}: {fitted.summary}", *dict.fromkeys(notes))
 
@@ -76,18 +82,13 @@ def _placed(given: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     return {f"{best}{name}": value for name, value in given.items()}
 
 
-def _download(weights: str, backbone: str) -> tuple[dict[str, Tensor] | None, str]:
+def _download(weights: str, name: str) -> tuple[dict[str, Tensor] | None, str]:
     from torchvision import models  # type: ignore[import-untyped]
 
-    if weights == "coco" and backbone != "resnet50":
-        return None, f"published for resnet50, not for {backbone}"
-    published: Any = (
-        models.detection.MaskRCNN_ResNet50_FPN_Weights.COCO_V1
-        if weights == "coco"
-        else getattr(models, f"ResNet{backbone.removeprefix('resnet')}_Weights").IMAGENET1K_V1
-    )
+    published: Any = models.get_model_weights(name)
     try:
-        return dict(published.get_state_dict(progress=False)), ""
+        chosen = published.COCO_V1 if weights == "coco" else published.IMAGENET1K_V1
+        return dict(chosen.get_state_dict(progress=False)), ""
     except OSError as error:  # no network, or no room for the file
         return None, str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import ModelError
-from outsize.models import build_model, build_with_notes, pretrained
-from outsize.models import smp as room
+from outsize.models import build_model, build_with_notes
+from outsize.models.pretrained import fetch
+from outsize.models.pretrained import smp as room
 
 ARCHITECTURES = (
     *("Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet"),
@@ -103,8 +104,8 @@ def test_mistakes_are_named(name: str, options: dict[str, object], words: tuple[
 
 
 def test_without_a_network_it_says_so_and_starts_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "_why_unreachable", lambda: "no route to host")
-    monkeypatch.setattr(pretrained, "_is_cached", lambda *_: False)
+    monkeypatch.setattr(fetch, "_why_unreachable", lambda: "no route to host")
+    monkeypatch.setattr(fetch, "_is_cached", lambda *_: False)
     torch.manual_seed(1)
     wanted = build_model("smp:Linknet/resnet18", **NET).state_dict()
     torch.manual_seed(1)

@@ -7,7 +7,15 @@ import torch
 
 from outsize.errors import ModelError
 from outsize.models import build_model
-from outsize.models.widen import RGB, check_named, find_ends, match_bands, spread_colours, take, unknown_bands
+from outsize.models.pretrained.widen import (
+    RGB,
+    check_named,
+    find_ends,
+    match_bands,
+    spread_colours,
+    take,
+    unknown_bands,
+)
 
 KERNELS = torch.randn(8, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 RED, GREEN, BLUE = KERNELS.unbind(1)
