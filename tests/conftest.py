@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -45,6 +46,11 @@ if not torch.cuda.is_available():
 # What is compiled outlives a run of the tests, as torch would have it, where nobody else can write.
 _CODE = Path(tempfile.gettempdir(), f"outsize-tests-code-{os.getuid()}")
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(private_folder(_CODE)))
+
+# Processes that prepare batches, ranks and work aside are copied from one server, which loads for all of them what each
+# would take seconds to load.
+forkserver.set_forkserver_preload(["tests.served"])
+forkserver.set_forkserver_preload = lambda modules: None
 
 WriteRaster = Callable[..., Path]
 

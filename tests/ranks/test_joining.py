@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -14,16 +16,13 @@ from outsize.errors import RanksError
 from outsize.ranks import ALONE, World
 from outsize.ranks.joining import joined, world_of
 
-_JOIN = """
-import os
-from outsize.errors import RanksError
-from outsize.ranks import joined
-try:
-    with joined({"job": os.environ["JOB"]}) as world:
-        print("sum", world.sum({"": world.rank + 1.0})[""])
-except RanksError as error:
-    print(error)
-"""
+
+def _join() -> None:
+    try:
+        with joined({"job": os.environ["JOB"]}) as world:
+            print("sum", world.sum({"": world.rank + 1.0})[""])
+    except RanksError as error:
+        print(error)
 
 
 def _free_port() -> int:
@@ -32,19 +31,28 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _run(*ranks: Mapping[str, str], code: str = _JOIN) -> list[str]:
+def _as_rank(environ: Mapping[str, str], out: Path, work: Callable[[], None]) -> None:
+    os.environ.update(environ)
+    with out.open("w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    work()
+
+
+def _run(folder: Path, *ranks: Mapping[str, str], work: Callable[[], None] = _join) -> list[str]:
     """Start a process for each rank's environment and return what each prints."""
+    outs = [folder / f"{number}.txt" for number, _ in enumerate(ranks)]
+    context = get_context("forkserver")
     started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **each},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for each in ranks
+        context.Process(target=_as_rank, args=(environ, outs[number], work))
+        for number, environ in enumerate(ranks)
     ]
-    return [process.communicate(timeout=300)[0] for process in started]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    return [out.read_text() for out in outs]
 
 
 def _rank(number: int, size: int, port: int, **more: str) -> dict[str, str]:
@@ -99,58 +107,54 @@ def test_a_process_that_nobody_started_so_is_alone() -> None:
         assert world is ALONE
 
 
-def test_two_ranks_meet() -> None:
+def test_two_ranks_meet(tmp_path: Path) -> None:
     port = _free_port()
-    assert _run(_rank(0, 2, port), _rank(1, 2, port)) == ["sum 3.0\n"] * 2
+    assert _run(tmp_path, _rank(0, 2, port), _rank(1, 2, port)) == ["sum 3.0\n"] * 2
 
 
-def test_a_rank_that_does_not_come_is_named() -> None:
-    [told] = _run(_rank(0, 3, _free_port(), OUTSIZE_WAIT_S="1"))
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
+    [told] = _run(tmp_path, _rank(0, 3, _free_port(), OUTSIZE_WAIT_S="1"))
     assert told.startswith("ranks 1, 2 did not come: found 1 of 3 after 1 s, needed all ranks; look")
     assert told.count("\n") == 1
 
 
-def test_a_rank_alone_says_whom_it_cannot_reach() -> None:
+def test_a_rank_alone_says_whom_it_cannot_reach(tmp_path: Path) -> None:
     port = _free_port()
-    [told] = _run(_rank(1, 2, port, OUTSIZE_WAIT_S="1"))
+    [told] = _run(tmp_path, _rank(1, 2, port, OUTSIZE_WAIT_S="1"))
     assert f"rank 1 cannot reach 127.0.0.1:{port}" in told.splitlines()[-1]
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_told(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        [told] = _run(_rank(0, 2, port))
+        [told] = _run(tmp_path, _rank(0, 2, port))
     assert f"cannot listen on 127.0.0.1:{port}" in told.splitlines()[-1]
     assert "set MASTER_PORT" in told
 
 
-def test_ranks_of_other_jobs_are_told_apart() -> None:
+def test_ranks_of_other_jobs_are_told_apart(tmp_path: Path) -> None:
     port = _free_port()
-    first, second = _run(_rank(0, 2, port), _rank(1, 2, port, JOB="b"))
+    first, second = _run(tmp_path, _rank(0, 2, port), _rank(1, 2, port, JOB="b"))
     assert first.startswith("rank 1 has another job: found 'b', needed 'a' as rank 0 has it; start")
     assert second.startswith("rank 0 has another job: found 'a', needed 'b' as rank 1 has it; start")
 
 
-_DIE = """
-import os, signal, time
-from outsize.errors import RanksError
-from outsize.ranks import joined
-try:
-    with joined() as world:
-        world.at("epoch 3")
-        while True:
-            if world.sum({"": 1.0})[""] and world.rank == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-except RanksError as error:
-    print(error)
-"""
+def _die() -> None:
+    try:
+        with joined() as world:
+            world.at("epoch 3")
+            while True:
+                if world.sum({"": 1.0})[""] and world.rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+    except RanksError as error:
+        print(error)
 
 
-def test_a_rank_that_dies_is_named_with_its_phase() -> None:
+def test_a_rank_that_dies_is_named_with_its_phase(tmp_path: Path) -> None:
     port = _free_port()
-    first, _, third = _run(*(_rank(rank, 3, port) for rank in range(3)), code=_DIE)
+    first, _, third = _run(tmp_path, *(_rank(rank, 3, port) for rank in range(3)), work=_die)
     for told in (first, third):
         [line] = [each for each in told.splitlines() if "lost" in each]
         assert line.startswith("another rank was lost: found rank 1 in epoch 3 ("), line

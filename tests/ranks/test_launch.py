@@ -9,19 +9,25 @@ import pytest
 from outsize.errors import RanksError
 from outsize.ranks.launch import launch
 
+# without torch, which takes each rank long to load; but one that joins the others
 _SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
-from outsize.ranks import joined
 folder, mode = Path(sys.argv[1]), sys.argv[2]
-with joined() as world:
-    with (folder / f"rank{world.rank}").open("a") as file:
-        file.write(" ".join(sys.argv[2:]) + f" {world.size}\\n")
-    world.barrier()
-    if mode == "refuse":
-        sys.exit(2)
-    if mode == "die" and world.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if mode == "join":
+    from outsize.ranks import joined
+    with joined() as world:
+        assert (world.rank, world.size) == (rank, size)
+        world.barrier()
+with (folder / f"rank{rank}").open("a") as file:
+    file.write(" ".join(sys.argv[2:]) + f" {size}\\n")
+while len(list(folder.glob("rank?"))) < size:
+    time.sleep(0.01)
+if mode == "refuse":
+    sys.exit(2)
+if mode == "die" and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -40,8 +46,8 @@ def _read(folder: Path) -> list[str]:
 
 def test_all_ranks_run_to_the_end(tmp_path: Path) -> None:
     told: list[str] = []
-    assert _launch(tmp_path, "work", told) == 0
-    assert _read(tmp_path) == ["work 2\n"] * 2
+    assert _launch(tmp_path, "join", told) == 0
+    assert _read(tmp_path) == ["join 2\n"] * 2
     assert told == []
 
 

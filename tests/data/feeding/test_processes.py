@@ -114,12 +114,20 @@ def test_shared_memory_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: o
     assert can_share(1, 2)
 
 
+@pytest.fixture
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less for processes that will not end."""
+    monkeypatch.setattr(processes, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+
+
 def _make_or_hang(key: Key) -> int:
     if key == (0, 1):
         time.sleep(3600)
     return os.getpid()
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_a_process_that_dies_while_another_works_is_noticed_and_named() -> None:
     """Whose turn it is works on: by itself the loader would look after 5 s, and another time for each wait."""
     with closing(BatchProcesses(_make_or_hang, num_processes=2, pin=False)) as workers:
@@ -138,6 +146,7 @@ def test_signals_to_the_group_do_not_reach_processes() -> None:
         assert len(list(batches)) == 28
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_processes_that_do_not_end_are_ended() -> None:
     workers = BatchProcesses(_make_or_hang, num_processes=2, pin=False)
     batches = workers.make([(0, step) for step in range(9)])

@@ -47,7 +47,6 @@ def test_every_class_that_runs_is_seen_forward_and_backward(step: Callable[[], N
         assert seen.kernels_s[name] > 0
     assert seen.kernels_s["optimizer"] == 0
     assert seen.usable_share is None  # there is no allocator to be asked
-    assert seen.host_s >= 0
     assert seen.step_s > 0
 
 

@@ -89,7 +89,6 @@ def test_times_are_those_of_copies_and_waits() -> None:
     assert pair is not None
     assert copy.begin is not None
     assert copy.begin.elapsed_time(copy.end) > 0
-    assert pair[0].elapsed_time(pair[1]) >= 0
     streams.close()
 
 
