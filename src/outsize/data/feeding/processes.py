@@ -82,7 +82,9 @@ class BatchProcesses(Generic[Key, Item]):
             except FileNotFoundError as error:  # its memory went with it, before this was opened
                 raise worker_died(error, self._workers) from error
             if isinstance(item, _Failed):
-                del items  # the error will hold this frame, and processes end when nobody holds what they give
+                del (
+                    items
+                )  # the error will hold this frame, and processes end when nobody holds what they give
                 raise item.error
             yield item
 
