@@ -28,16 +28,17 @@ import rasterio
 import shapely
 from rasterio.windows import Window as Place
 
-from outsize.data.formats.coco.results import read_results, write_results
+from outsize.data.formats import read_results, write_results
 from outsize.data.object import Object, iou
 from outsize.data.recall import recall_images
 from outsize.data.scenes import open_image
-from outsize.infer.object_scene import finder_of
-from outsize.infer.objects import find_objects
 from outsize.infer.ready import load_ready
 from outsize.job import load_job
 from outsize.raster.reading import SceneReader, describe
 from outsize.runs import RunFolder
+from outsize.tasks import task_of
+from outsize.tasks.instances.finding.objects import find_objects
+from outsize.tasks.instances.scene import finder_of
 
 CORNER_PX = 512  # side of what is filled of a scene that is nearly empty
 GPU_BYTES = 24 << 30  # for each process
@@ -140,7 +141,9 @@ def search(options: argparse.Namespace, small: str, scene: str, results: str) ->
     update = {"tile_px": options.tiles[0], "gpu_memory": GPU_BYTES}
     limits = job.limits.model_copy(update=update)
     precision = job.train.precision
-    ready = load_ready(run.best, limits, [info], device_name=options.device, precision=precision)
+    ready = load_ready(
+        run.best, limits, [info], task_of(job.task).cutting, device_name=options.device, precision=precision
+    )
     finder = finder_of(ready, options.min_score)
     marks = []
     for path in (Path(small), Path(scene)):

@@ -29,11 +29,12 @@ from torchvision.models.detection.rpn import AnchorGenerator
 from outsize.data.object import Object, iou, make_object
 from outsize.data.recall import recall_images
 from outsize.data.scenes import open_image
-from outsize.infer.object_scene import finder_of
 from outsize.infer.ready import load_ready
 from outsize.job import load_job
 from outsize.raster.reading import SceneReader
 from outsize.runs import RunFolder
+from outsize.tasks import task_of
+from outsize.tasks.instances.scene import finder_of
 from outsize.tiles.window import Window
 
 MOST_S = 30  # for all rounds: no further one begins afterwards
@@ -53,7 +54,14 @@ def main() -> None:
     run = RunFolder(options.run)
     job = load_job(run.job)
     infos = [open_image(path, job.data) for path in images_of(run, options.split, options.nuclei)]
-    ready = load_ready(run.best, job.limits, infos, device_name=options.device, precision=job.train.precision)
+    ready = load_ready(
+        run.best,
+        job.limits,
+        infos,
+        task_of(job.task).cutting,
+        device_name=options.device,
+        precision=job.train.precision,
+    )
     device = ready.settings.device
     images, valid = pictures(infos, options.side, options.batch)
     images, valid = images.to(device), valid.to(device)

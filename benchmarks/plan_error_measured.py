@@ -24,7 +24,7 @@ from outsize.plan.plan import Plan
 from outsize.plan.step import BLOCK_BYTES
 from outsize.strategies.compose import Terms, compose
 from outsize.strategies.swap.traffic import Meter
-from outsize.tasks.segment import count_terms, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, make_loss_terms
 from outsize.train.optimizer import optimizer_of
 
 BANDS, CLASSES, LOSS = 4, 6, "cross_entropy"

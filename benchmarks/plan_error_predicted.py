@@ -30,7 +30,7 @@ from outsize.plan.times import (
 from outsize.plan.ways.blocks import list_blocks
 from outsize.strategies.blocks.checkpointed import checkpointed
 from outsize.strategies.kernels.fusing import fused_layers, fusible
-from outsize.tasks.segment import loss_on_shapes
+from outsize.tasks.segment.terms import loss_on_shapes
 
 # Share of what a step holds besides weights and optimizer that these ways may take.
 SHARES = {"recompute": 0.6, "swap": 0.45}

@@ -30,16 +30,17 @@ import torch
 from outsize.card import Card
 from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic.scenes import CLASSES, draw_scene
-from outsize.infer.fill import predict_tiles
 from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready, make_ready
+from outsize.infer.stream import NODATA
 from outsize.job import ClassSpec, LimitsSection
 from outsize.models import build_model
 from outsize.progress import Reporter
 from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.raster.vectors import write_polygons
 from outsize.raster.writing import Layer, TileStore, make_cog
-from outsize.tasks.segment import NODATA, Wanted
+from outsize.tasks.segment.maps.decoding import Wanted
+from outsize.tasks.segment.maps.fill import predict_tiles
 from outsize.tiles.grid import cover, redundancy
 from outsize.tiles.window import Window
 
@@ -129,9 +130,7 @@ def _ready(info: SceneInfo, options: argparse.Namespace) -> Ready:
         statistics=BandStatistics((1000.0,) * info.num_bands, (500.0,) * info.num_bands),
     )
     limits = LimitsSection(gpu_memory=options.memory, host_memory=options.memory, tile_px=options.tile)
-    return make_ready(
-        model, card, limits, [info], device_name="auto", precision="auto", weights_id="benchmark"
-    )
+    return make_ready(model, card, limits, [info], device_name="auto", precision="auto")
 
 
 def _ours(ready: Ready, info: SceneInfo, work: Path) -> None:

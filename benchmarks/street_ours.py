@@ -21,7 +21,7 @@ from outsize.planning.jobs.preparing import prepare
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies.compose import compose
-from outsize.tasks import TASKS
+from outsize.tasks import task_of
 from outsize.train.feed import BatchMaker
 from outsize.train.log import TrainingLog
 from outsize.train.loop import Hooks, fit
@@ -46,7 +46,7 @@ class Ours:
         self.plan, self._model = self._prepared.train_plan, self._prepared.model
         self._lessons = open_lessons(job, self._prepared, reporter)
         place(self._model, self.plan, self._prepared.device, bf16=self._prepared.where.bf16)
-        terms = TASKS[job.task].make_loss_terms(job.train.loss, self._prepared.card.statistics, None)
+        terms = task_of(job.task).make_loss_terms(job.train.loss, self._prepared.card.statistics, None)
         self._step = compose(self._model, terms, self.plan, bf16=self._prepared.where.bf16)
         self._recipe = training._recipe(job, self._lessons.windows)
         self.make: BatchMaker = batch_maker(job, self._prepared, self._lessons, self._recipe)

@@ -35,7 +35,7 @@ from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import Step, Terms, compose
-from outsize.tasks.segment import count_terms, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, make_loss_terms
 from outsize.tiles.grid import cover, redundancy
 from outsize.tiles.halo import derive_halo
 

@@ -18,7 +18,7 @@ SOURCE, TESTS = ROOT / "src" / "outsize", ROOT / "tests"
 FILES = sorted(SOURCE.rglob("*.py"))
 MAX_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 60, 8
 MAX_FILES, MAX_NAMES = 15, 8  # of a folder; that a room inside a room shows to others
-CROWDED_FOLDERS = {"commands", "infer"}
+CROWDED_FOLDERS = {"commands"}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager"}
 
 # each parameter is one property of what is drawn, with a default; kernels take pointers and sizes one by one;
@@ -38,7 +38,7 @@ TESTED_THROUGH = {
     "ranks.pulse": "ranks/test_joining.py",
     "strategies.spatial.borders": "strategies/spatial/test_layers.py",
     "strategies.spatial.rows": "strategies/spatial/test_layers.py",
-    "infer.fill": "infer/test_scene.py",
+    "tasks.segment.maps.fill": "tasks/segment/maps/test_scene.py",
     "commands.training.saving": "commands/test_saving.py",
     "commands.training.lessons": "commands/test_train_mix.py",
     "planning.jobs.shortage": "commands/test_train_planned.py",
@@ -61,7 +61,7 @@ TESTED_THROUGH = {
     "raster.vectors.regions": "raster/vectors/test_region_layers.py",
     "raster.vectors.rings": "raster/vectors/test_outlines.py",
     "raster.reading.scene": "raster/reading/test_read.py",
-    "report.sections.results": "report/test_page.py",
+    "tasks.segment.chapter": "report/test_page.py",
     "report.sections.origins": "report/test_page.py",
     "report.drawing.pictures": "report/test_page.py",
     "data.formats.patterns": "data/formats/test_layout.py",
@@ -69,6 +69,16 @@ TESTED_THROUGH = {
     "data.formats.boxed.lines": "data/formats/boxed/test_kitti_text.py",
     "data.formats.boxed.voc_xml": "data/formats/boxed/test_pictures.py",
     "data.formats.boxed.yolo_text": "data/formats/boxed/test_pictures.py",
+    "tasks.instances.compare": "tasks/instances/test_predict.py",
+    "tasks.instances.evaluate": "tasks/instances/test_predict.py",
+    "tasks.instances.files": "tasks/instances/test_predict.py",
+    "tasks.instances.told": "tasks/test_tasks.py",
+    "tasks.segment.told": "tasks/test_tasks.py",
+    "tasks.segment.logits": "commands/test_one_logit.py",
+    "tasks.segment.maps.predict": "commands/test_verbs.py",
+    "tasks.segment.scores.compare": "commands/test_compare.py",
+    "tasks.segment.scores.evaluate": "commands/test_evaluate.py",
+    "report.sections.aside": "report/test_page.py",
     "commands.naming": "commands/test_bad_jobs.py",
     "planning.jobs.preparing": "commands/test_bad_jobs.py",
     "planning.jobs.planning": "commands/test_plan.py",
@@ -145,7 +155,7 @@ def test_a_class_has_its_name_for_itself() -> None:
             if isinstance(each, ast.ClassDef):
                 places.setdefault(each.name, []).append(_name(path))
     assert {name: files for name, files in places.items() if len(files) > 1} == {
-        "Place": ["infer.places", "tiles.places"]
+        "Place": ["tasks.segment.scores.places", "tiles.places"]
     }
 
 

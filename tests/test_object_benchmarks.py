@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.infer.discs import draw_discs, write_scene
+from tests.tasks.instances.discs import draw_discs, write_scene
 
 from outsize.card import Card, save_checkpoint
 from outsize.data.catalogue import open_data

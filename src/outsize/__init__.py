@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outsize.infer.api import predict
-    from outsize.infer.verify import verify
+    from outsize.library.predict import predict
+    from outsize.library.verify import verify
     from outsize.models import build_model
     from outsize.planning.modules.within import within
 
@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 
 # Loaded on first use, so that `import outsize` (and `outsize --help`) does not wait for torch.
 _HOMES = {
-    "predict": "outsize.infer.api",
-    "verify": "outsize.infer.verify",
+    "predict": "outsize.library.predict",
+    "verify": "outsize.library.verify",
     "build_model": "outsize.models",
     "within": "outsize.planning.modules.within",
 }

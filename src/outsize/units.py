@@ -101,3 +101,8 @@ def num_px_of(size: Size) -> int:
 def format_size(size: Size) -> str:
     """Write the size of a window: "512 px" of a square, else "512 x 1024 px"."""
     return f"{size} px" if isinstance(size, int) else f"{size[0]} x {size[1]} px"
+
+
+def format_score(value: float | None) -> str:
+    """Write a score; what is unknown is a dash."""
+    return "-" if value is None else f"{value:.4f}"

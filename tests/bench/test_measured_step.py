@@ -8,7 +8,7 @@ from torch import nn
 from outsize.bench.measured_step import batch_bytes, make_measured_step, resident_bytes
 from outsize.bench.ways import WAYS
 from outsize.job import TrainSection
-from outsize.tasks import TASKS
+from outsize.tasks import task_of
 from outsize.train.made_up import MadeUpStep
 
 
@@ -28,5 +28,5 @@ def test_the_batch_counts_with_its_maps(made_up: MadeUpStep) -> None:
     model = nn.Conv2d(3, 3, 1)
     model.input_maps = ("canny",)  # type: ignore[assignment]
     section, cpu = TrainSection(batch=2, tile_px=16), torch.device("cpu")
-    with_map = make_measured_step(model, TASKS["segment"], section, 2, 3, cpu, bf16=False)
+    with_map = make_measured_step(model, task_of("segment"), section, 2, 3, cpu, bf16=False)
     assert batch_bytes(with_map) == 2 * 16 * 16 * (2 * 4 + 1 + 1 + 1)

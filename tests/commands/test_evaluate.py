@@ -19,10 +19,10 @@ from scipy import ndimage
 
 from outsize.commands.evaluate import evaluate
 from outsize.commands.predict import predict
-from outsize.commands.scoring import short_names
 from outsize.errors import DataError, RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.tasks.subjects import short_names
 
 QUIET = Reporter("quiet")
 

@@ -33,6 +33,7 @@ from outsize.strategies import compose
 from outsize.strategies.steps.step import Step, Terms
 from outsize.strategies.swap.offload import weights_of
 from outsize.strategies.swap.traffic import Meter
+from outsize.tasks import chapter_of
 from outsize.train.loop import Position
 
 QUIET = Reporter("quiet")
@@ -86,7 +87,9 @@ def test_a_training_that_moves_tells_how_much_in_every_epoch(
         assert each["out_bytes"] == each["in_bytes"] == each["num_out"] * size_bytes
         assert each["most_pinned_bytes"] == each["planned_pinned_bytes"] == 2 * size_bytes
         assert each["num_full"] == each["num_unmet"] == each["num_changed"] == 0
-    assert "Moved to host memory" in make_page([job_path.parent / "moved"], version="1", when="now")
+    assert "Moved to host memory" in make_page(
+        [job_path.parent / "moved"], chapter_of, version="1", when="now"
+    )
 
 
 def test_a_plan_that_host_memory_no_longer_holds_is_made_anew(

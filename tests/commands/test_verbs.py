@@ -18,7 +18,7 @@ from outsize.commands.doctor import doctor
 from outsize.commands.evaluate import evaluate
 from outsize.commands.info import info
 from outsize.commands.plan import plan
-from outsize.commands.predict import _products, images_of, predict
+from outsize.commands.predict import images_of, predict
 from outsize.commands.verify import verify
 from outsize.errors import JobError, OutputError, RunError
 from outsize.job import PredictSection
@@ -26,6 +26,7 @@ from outsize.plan.plan import plan_from_dict
 from outsize.progress import Reporter
 from outsize.raster.georef import NO_PLACE
 from outsize.runs import RunFolder
+from outsize.tasks.segment.maps import products_for
 
 QUIET = Reporter("quiet")
 
@@ -157,5 +158,5 @@ def test_polygons_are_made_of_scenes_and_not_of_pictures_unless_asked_for(tmp_pa
     ):
         section = PredictSection(polygons=asked)
         for each, wanted in ((picture, of_picture), (scene, of_scene)):
-            found = _products(tmp_path / "a", section, each).polygons  # type: ignore[arg-type]
+            found = products_for(tmp_path / "a", section, each).polygons  # type: ignore[arg-type]
             assert (None if found is None else found.name) == wanted

@@ -14,7 +14,7 @@ from outsize.data.batch import Batch, collate, reduced
 from outsize.data.object import Object
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.targets import ClassRaster, ClassRasters, ObjectList
-from outsize.tasks.segment import count_terms
+from outsize.tasks.segment.terms import count_terms
 from outsize.tiles.window import Window
 
 

@@ -13,7 +13,7 @@ from outsize.job import TrainSection
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Recompute
 from outsize.progress import Reporter
-from outsize.tasks import TASKS
+from outsize.tasks import task_of
 from outsize.train.made_up import MadeUpStep
 
 MIB = 2**20
@@ -28,7 +28,7 @@ def _made_up() -> MadeUpStep:
     torch.manual_seed(0)
     model = build_model("unet", num_classes=3, in_channels=4, levels=3, width=16)
     section = TrainSection(batch=4, tile_px=256)
-    return make_measured_step(model, TASKS["segment"], section, 4, 3, _device(), bf16=True)
+    return make_measured_step(model, task_of("segment"), section, 4, 3, _device(), bf16=True)
 
 
 def test_memory_beyond_a_cap_is_gone_also_what_was_held_idle() -> None:

@@ -18,7 +18,7 @@ from outsize.plan.ways.compiled import blocks_to_compile
 from outsize.strategies.cudagraph import graphed
 from outsize.strategies.kernels.fusing import fusible
 from outsize.strategies.kernels.norm import batch_norm
-from outsize.tasks.segment import loss_on_shapes
+from outsize.tasks.segment.terms import loss_on_shapes
 from outsize.train.claims import ProvingGround, of_fuse, of_recording, of_step
 from outsize.train.proving import prove_step
 

@@ -17,7 +17,7 @@ from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan, Recompute
 from outsize.strategies.compose import compose
 from outsize.strategies.cudagraph.graphed import NUM_PLAIN
-from outsize.tasks import TASKS
+from outsize.tasks import task_of
 
 DEVICE = torch.device("cuda")
 STATISTICS = BandStatistics((0.0,) * 3, (1.0,) * 3)
@@ -32,7 +32,7 @@ def _batches(sides: list[tuple[int, int]]) -> list[Batch]:
         images = torch.randn((2, 3, height, width), generator=generator)
         labels = torch.randint(5, (2, height, width), generator=generator, dtype=torch.uint8)
         labels[:, : 2 * number] = IGNORE
-        totals = TASKS["segment"].count_terms("cross_entropy", ClassRasters(labels), None)
+        totals = task_of("segment").count_terms("cross_entropy", ClassRasters(labels), None)
         found.append(
             Batch(images, torch.ones(labels.shape, dtype=torch.bool), ClassRasters(labels), totals).to(DEVICE)
         )
@@ -49,7 +49,7 @@ def _train(
 ) -> tuple[list[float], dict[str, torch.Tensor], list[str]]:
     model = copy.deepcopy(start).to(DEVICE).to(memory_format=torch.channels_last).train()
     told: list[str] = []
-    terms = TASKS["segment"].make_loss_terms("cross_entropy", STATISTICS, None)
+    terms = task_of("segment").make_loss_terms("cross_entropy", STATISTICS, None)
     recompute = Recompute(blocks=blocks) if blocks else None
     plan = Plan(**{**PLAN.__dict__, "graph": graph, "recompute": recompute})
     step = compose(model, terms, plan, bf16=True, tell=told.append)
@@ -142,7 +142,7 @@ def test_parts_are_added_up_whatever_was_recorded() -> None:
     torch.manual_seed(0)
     model = build_model("unet", num_classes=5, in_channels=3, width=8, levels=3, norm="none").to(DEVICE)
     model = model.to(memory_format=torch.channels_last).train()
-    terms = TASKS["segment"].make_loss_terms("cross_entropy", STATISTICS, None)
+    terms = task_of("segment").make_loss_terms("cross_entropy", STATISTICS, None)
     batches = _batches([(64, 96)] * 2)
     found = []
     for graph in (False, True):

@@ -13,7 +13,7 @@ from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Plan
 from outsize.strategies.compose import compose
-from outsize.tasks.segment import count_terms, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, make_loss_terms
 
 DEVICE = torch.device("cuda")
 PLAIN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=())

@@ -23,7 +23,7 @@ from outsize.strategies.cudagraph.graphed import Recordings
 from outsize.strategies.cudagraph.paged import why_not
 from outsize.strategies.cudagraph.pages.apart import OwnAddresses
 from outsize.strategies.cudagraph.pages.pages import PAGE_BYTES
-from outsize.tasks import TASKS
+from outsize.tasks import task_of
 
 DEVICE = torch.device("cuda")
 STATISTICS = BandStatistics((0.0,) * 3, (1.0,) * 3)
@@ -36,12 +36,12 @@ def _batch(seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     images = torch.randn((4, 3, 512, 640), generator=generator)
     labels = torch.randint(5, (4, 512, 640), generator=generator, dtype=torch.uint8)
-    totals = TASKS["segment"].count_terms("cross_entropy", ClassRasters(labels), None)
+    totals = task_of("segment").count_terms("cross_entropy", ClassRasters(labels), None)
     return Batch(images, torch.ones(labels.shape, dtype=torch.bool), ClassRasters(labels), totals).to(DEVICE)
 
 
 def _step(model: nn.Module, plan: Plan, recordings: Recordings | None = None) -> Step:
-    terms = TASKS["segment"].make_loss_terms("cross_entropy", STATISTICS, None)
+    terms = task_of("segment").make_loss_terms("cross_entropy", STATISTICS, None)
 
     def fail(text: str) -> None:
         pytest.fail(text)

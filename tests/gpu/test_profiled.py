@@ -14,7 +14,7 @@ from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.plan.seen import as_seen
 from outsize.plan.times import ARITHMETIC, GRADIENTS, NORM_GRADIENTS, NORMS, OPTIMIZER, REST, Clock
-from outsize.tasks.segment import loss_on_shapes
+from outsize.tasks.segment.terms import loss_on_shapes
 
 _SHAPE = (4, 4, 512, 512)
 

@@ -12,8 +12,8 @@ from outsize.data.batch import Batch
 from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic.scenes import draw_scene
 from outsize.data.targets import ClassRasters
-from outsize.infer.api import predict
 from outsize.infer.compare import tiled_difference
+from outsize.library.predict import predict
 from outsize.measure.tracing.step import trace_step
 from outsize.measure.tracing.trace import example_shape, trace
 from outsize.measure.trying.probe import probe_halo
@@ -22,7 +22,7 @@ from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.raster.reading import SceneReader, describe
 from outsize.strategies.compose import compose
-from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, loss_on_shapes, make_loss_terms
 from outsize.tiles.halo import derive_halo
 
 

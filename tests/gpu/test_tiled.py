@@ -16,7 +16,7 @@ from outsize.measure.trying.apart import Outcome, apart, outcome_of
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import compose
-from outsize.tasks.segment import count_terms, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, make_loss_terms
 from outsize.tiles.halo import derive_halo
 
 DEVICE = torch.device("cuda")

@@ -111,9 +111,7 @@ def test_where_windows_are_filled_up_so_is_the_whole() -> None:
 
 def test_on_a_scene(scenes: Path, net: nn.Module, card: Card) -> None:
     info = describe(scenes / "test-2.tif")
-    ready = make_ready(
-        net, card, LimitsSection(tile_px=64), [info], device_name="cpu", precision="fp32", weights_id="x"
-    )
+    ready = make_ready(net, card, LimitsSection(tile_px=64), [info], device_name="cpu", precision="fp32")
     exact = measure_on_scene(ready, info, ready.tiling.halo, dtype=torch.float64)
     short = measure_on_scene(ready, info, Halo(Reach(0, 0), Reach(0, 0), 4), dtype=torch.float64)
     assert exact.relative <= 1e-11

@@ -20,7 +20,7 @@ from outsize.losses.instances import (
 )
 from outsize.models.boxes import encode
 from outsize.models.maskrcnn import BOX_WEIGHTS, Answers
-from outsize.tasks.instances import to_targets
+from outsize.tasks.instances.terms import to_targets
 from outsize.tiles.window import Window
 
 _CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from outsize.plan.cost import StepCost, summary
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Plan, Recompute
 from outsize.strategies.compose import compose
-from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, loss_on_shapes, make_loss_terms
 
 
 def _tiny(**options: object) -> ERFNet:

@@ -26,7 +26,7 @@ from outsize.plan.step import StepFacts
 from outsize.plan.way import StepRequest
 from outsize.plan.ways.ways import ways
 from outsize.strategies.compose import compose
-from outsize.tasks.segment import count_terms, loss_on_shapes, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, loss_on_shapes, make_loss_terms
 
 PUBLISHED_GIB = ((600, 3.68), (700, 5.02), (800, 6.54))
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.tasks.pictures import STATISTICS, draw, small_model
+from tests.tasks.instances.pictures import STATISTICS, draw, small_model
 from torchvision.models.detection import MaskRCNN as Theirs
 
 from outsize.errors import JobError, ModelError
-from outsize.infer.objects import are_sound
 from outsize.models import build_model, build_with_notes
 from outsize.models.maskrcnn import MaskRCNN, _pooled
 from outsize.models.pretrained.detectors import start_detector
 from outsize.models.unsteady import ON_SHAPES, REAL
-from outsize.tasks.instances import make_loss_terms
+from outsize.tasks.instances.finding.objects import are_sound
+from outsize.tasks.instances.terms import make_loss_terms
 from outsize.train.phases import set_trainable
 
 _STRIDES = (4, 8, 16, 32, 64)

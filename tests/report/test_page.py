@@ -15,6 +15,7 @@ import pytest
 from outsize.errors import RunError
 from outsize.report.gather import gather
 from outsize.report.page import make_page
+from outsize.tasks import chapter_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (1200, 390)
@@ -49,7 +50,7 @@ class _Reader(HTMLParser):
 
 
 def _page(*runs: Path) -> str:
-    return make_page(runs, version="1.2.3", when="2030-02-03 04:05 UTC")
+    return make_page(runs, chapter_of, version="1.2.3", when="2030-02-03 04:05 UTC")
 
 
 def test_everything_is_told(full_run: Path) -> None:
@@ -226,4 +227,4 @@ def test_a_picture_of_another_folder_is_not_shown(full_run: Path) -> None:
         with pytest.raises(
             RunError, match=r"scores.json cannot be understood: found ValueError: a picture at"
         ):
-            make_page([full_run], version="1", when="today")
+            make_page([full_run], chapter_of, version="1", when="today")

@@ -35,7 +35,7 @@ from outsize.ranks import World
 from outsize.strategies.compose import Step, compose
 from outsize.strategies.cudagraph.graphed import NUM_PLAIN
 from outsize.strategies.swap.offload import in_full
-from outsize.tasks.segment import count_terms, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, make_loss_terms
 
 _PLAN = Plan(purpose="train", batch=4, limit_bytes=1, peak_bytes=1, exact=True, why=())
 

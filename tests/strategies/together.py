@@ -37,7 +37,7 @@ from outsize.strategies.kernels.pool import max_pool
 from outsize.strategies.saved.hooks import SavedStats, SavedTensors
 from outsize.strategies.steps import recompute
 from outsize.strategies.swap.traffic import Counters, Meter
-from outsize.tasks.segment import make_loss_terms
+from outsize.tasks.segment.terms import make_loss_terms
 
 SIDE_PX = 51  # which a model of stride 2 fills up
 ANY = ("tiles", "micro_batches", "recompute", "swap", "compile", "offload", "fuse")

@@ -12,7 +12,7 @@ from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Plan
 from outsize.strategies.compose import compose
-from outsize.tasks.segment import count_terms, make_loss_terms, wanted_maps
+from outsize.tasks.segment.terms import count_terms, make_loss_terms, wanted_maps
 
 _SIDE_PX = 48
 _DISCS = ((14, 20, 9), (30, 14, 10), (20, 30, 12), (32, 32, 8))  # row, column, radius

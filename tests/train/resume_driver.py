@@ -20,7 +20,7 @@ import torch
 from tests import preloaded
 
 import outsize.card as card_module
-import outsize.infer.validate as validate_module
+import outsize.tasks.segment.scores.validate as validate_module
 import outsize.train.loop as loop_module
 from outsize import stopping
 from outsize.commands.train import train

@@ -10,10 +10,10 @@ from outsize.data.statistics import BandStatistics
 from outsize.job import TrainSection
 from outsize.models import build_model
 from outsize.plan.plan import unplanned
-from outsize.tasks import TASKS
+from outsize.tasks import task_of
 from outsize.train.made_up import MadeUpStep, make_up_batch, make_up_step
 
-_SEGMENT, _CPU = TASKS["segment"], torch.device("cpu")
+_SEGMENT, _CPU = task_of("segment"), torch.device("cpu")
 
 
 def _made_up(model: nn.Module, *, bf16: bool = False) -> MadeUpStep:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.cuda import MemPool, use_mem_pool
 
 from outsize.job import TrainSection
-from outsize.tasks import Task
+from outsize.tasks.task import Task
 from outsize.train.made_up import MadeUpStep, make_up_step
 
 

@@ -92,7 +92,7 @@ def _measure(
     from outsize.measure.origin import origin
     from outsize.plan.ways import blocks_to_compile
     from outsize.planning.jobs.planning import train_task
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
 
     where, section = planned.where, job.train
     assert where.device is not None
@@ -102,7 +102,7 @@ def _measure(
     blocks = blocks_to_compile(task.step_of(task.batch, task.side_px))
     made_up = make_measured_step(
         planned.model,
-        TASKS[job.task],
+        task_of(job.task),
         section,
         num_bands,
         len(job.data.classes),

@@ -10,6 +10,7 @@ from outsize.errors import OutputError, explain, listed
 from outsize.files.ownership import Consent, is_marked, mark, others_in
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, refuse_foreign, working_in, write_text
+from outsize.tasks import FIRST
 from outsize.units import format_seconds
 
 # name of the split, seed, side in pixels
@@ -18,7 +19,7 @@ _DATA, _JOB_NAME = "data", "demo.toml"
 
 _JOB = """\
 # The demo's job: small enough for two CPU cores, and a whole job all the same.
-task = "segment"
+task = "{task}"
 seed = 1
 run = "{run}"
 
@@ -81,7 +82,7 @@ def _fill(run: RunFolder, device_name: str, reporter: Reporter) -> None:
     start_s, out = time.perf_counter(), run.path
     job_path = out / _JOB_NAME
     tests = _draw_scenes(out / _DATA, reporter)
-    write_text(job_path, _JOB.format(run=out.resolve().as_posix(), classes=_class_tables()))
+    write_text(job_path, _JOB.format(run=out.resolve().as_posix(), task=FIRST, classes=_class_tables()))
     check.check(job_path, overrides=(), reporter=reporter)
     plan.plan(job_path, overrides=(), device_name=device_name, reporter=reporter)
     train.train(job_path, overrides=(), device_name=device_name, mode="overwrite", reporter=reporter)

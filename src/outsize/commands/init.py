@@ -11,6 +11,7 @@ from outsize.errors import DataError, OutputError, explain, found_in, listed
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import write_text
+from outsize.tasks import task_for, told_of
 from outsize.units import format_count
 
 if TYPE_CHECKING:
@@ -31,33 +32,6 @@ run = {run}
 {model}
 [limits]
 # gpu_memory = "16GiB"
-"""
-
-_SEGMENT = """\
-[model]
-name = "unet"        # or e.g. "smp:Unet/resnet18"
-levels = 4
-width = 32
-
-[train]
-epochs = 20
-tile_px = 256
-batch = 8
-lr = 1e-3
-# class_weights = "median"        # where some classes are rare
-# rare_share = 0.5
-"""
-
-_INSTANCES = """\
-[model]
-name = "maskrcnn"
-backbone = "resnet50"        # or "resnet101"
-
-[train]
-epochs = 20
-tile_px = 512
-batch = 2
-lr = 1e-3
 """
 
 _DATA = """\
@@ -159,12 +133,13 @@ def _as_job(found: Guess, folder: Path, target: Path, run: str) -> str:
     root = there.relative_to(here).as_posix() if there.is_relative_to(here) else there.as_posix()
     can_be_both = found.format == "coco" or bool(found.attribute or found.all_polygons)
     note = "        # or each outline an object of its own: `outsize init --objects`"
+    task = task_for("objects" if found.objects else "classes")
     data = _data(found, root) if found.dataset is None else _dataset(found.dataset, root)
     return _TEXT.format(
         marked="Lines to look at are marked CHECK. " if _CHECK in data else "",
-        task="instances" if found.objects else "segment",
+        task=task,
         task_note=note if can_be_both and not found.objects else "",
-        model=_INSTANCES if found.objects else _SEGMENT,
+        model=told_of(task).first_sections,
         folder=" ".join(str(folder).split()),
         num=_images(found.num_images),
         run=_quoted(run),

@@ -19,13 +19,14 @@ def report(runs: Sequence[Path], *, out: Path | None, reporter: Reporter, overwr
     """
     from outsize import __version__
     from outsize.report.page import make_page
+    from outsize.tasks import chapter_of
 
     first = RunFolder(runs[0])
     target = out or first.report
     if not overwrite and not (out is None and is_own(first)):  # a report of an earlier version has no mark
         refuse_others([target], "move it, choose another name with --out, or add --overwrite")
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    page = make_page(runs, version=__version__, when=when)
+    page = make_page(runs, chapter_of, version=__version__, when=when)
     write_text(target, page)
     num_bytes = len(page.encode("utf-8"))
     reporter.say("report", f"{target}, {format_bytes(num_bytes)}", path=str(target), num_bytes=num_bytes)

@@ -84,7 +84,7 @@ def _train(
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
     from outsize.planning.jobs.preparing import prepare
-    from outsize.tasks import TASKS
+    from outsize.tasks import told_of
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
 
@@ -117,7 +117,7 @@ def _train(
         go_on_with(run, job, changes, step, reporter)
     place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
     saving = Saving(
-        run, prepared, SampleCounts([each.name for each in prepared.card.classes]), TASKS[job.task].score
+        run, prepared, SampleCounts([each.name for each in prepared.card.classes]), told_of(job.task).score
     )
     with (
         closing(lessons.windows),
@@ -133,14 +133,14 @@ def _train(
 
 def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) -> None:
     from outsize.report.sections.split import split_of_run
-    from outsize.tasks import TASKS
+    from outsize.tasks import told_of
 
     split = split_of_run(run.metrics)
     if split is not None:
         reporter.say("times", split.line(), **split.as_dict())
     early = " (stopped early)" if position.stopped else ""
     without = f", without {_phases(position.missed)}" if position.missed else ""
-    score = f"best {TASKS[job.task].score_name} {position.best_score:.4f}"
+    score = f"best {told_of(job.task).score_name} {position.best_score:.4f}"
     text = f"trained {position.total_steps} steps{early}{without}, {score}: {run.best}"
     told = {"steps": position.total_steps, "best": position.best_score, "missed": list(position.missed)}
     reporter.say("trained", text, **told, run=str(run.path))
@@ -160,10 +160,10 @@ def _fit(
     from outsize.strategies.cudagraph.graphed import Recordings
     from outsize.strategies.steps.recover import recovering
     from outsize.strategies.swap.traffic import Meter
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
     from outsize.train.loop import Hooks, fit
 
-    task = TASKS[job.task]
+    task = task_of(job.task)
     recipe = _recipe(job, lessons.windows)
     done = state[1]["total_steps"] if state else 0
     log = _open_log(saving.run, lessons, state, changes)
@@ -195,7 +195,7 @@ def _fit(
                 "mix": saving.seen.as_dict(),
                 **what_moved(meter, reporter),
             },
-            log=partial(log_and_say, job.task, log, bar, reporter),
+            log=partial(log_and_say, task.told, log, bar, reporter),
             copied_s=feed.copied_s,
             **saving.hooks(),
         )
@@ -249,9 +249,11 @@ def _validated(
     folder: Path,
 ) -> Mapping[str, Any]:
     """Score the model; what a recorded step keeps is let go first where memory is scarce."""
+    from outsize.tasks import task_of
+
     if prepared.train_plan.is_tight:
         recordings.let_go()
-    return validate_with_less(job.task, prepared, model, changed, folder)
+    return validate_with_less(task_of(job.task), prepared, model, changed, folder)
 
 
 def _phases(names: Sequence[str]) -> str:
@@ -283,7 +285,7 @@ def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
 
 
 def _recipe(job: Job, windows: TrainingWindows) -> TrainSettings:
-    from outsize.tasks import TASKS
+    from outsize.tasks import told_of
     from outsize.train.loop import TrainSettings
     from outsize.train.phases import LrSchedule, TrainPhase
 
@@ -310,6 +312,6 @@ def _recipe(job: Job, windows: TrainingWindows) -> TrainSettings:
         seed=job.seed,
         early_stop_epochs=section.early_stop_epochs,
         max_s=None if section.max_minutes is None else 60 * section.max_minutes,
-        score=TASKS[job.task].score,
+        score=told_of(job.task).score,
         checkpoint_steps=section.checkpoint_steps,
     )

@@ -32,19 +32,22 @@ def verify(
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
     from outsize.planning.jobs.planned import planned_otherwise
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
 
     run = open_run(run_path)
     job = load_job(run.job, overrides)
+    task = task_of(job.task)
     info = open_image(_any_scene(run), job.data)
     train_plan = planned_otherwise(run)
     pick_device(device_name)
     with naming(run.job):
-        ready = load_ready(run.best, job.limits, [info], device_name=device_name, precision="fp32")
+        ready = load_ready(
+            run.best, job.limits, [info], task.cutting, device_name=device_name, precision="fp32"
+        )
     result: dict[str, Any] = {"scene": str(info.path), "exact": ready.plan.exact, "tiled_equals_whole": {}}
     failures = []
-    if not TASKS[ready.card.task].tiles_exactly:
-        reporter.say("verify", "tiled = whole: not compared, objects of overlapping tiles are joined")
+    if not task.cutting.exactly:
+        reporter.say("verify", f"tiled = whole: not compared, {task.told.joined}")
     elif ready.takes_whole:
         reporter.say("verify", "tiled = whole: not compared, pictures of this size are not cut")
     else:

@@ -142,6 +142,7 @@ def card_of(
     manner: Manner,
     info: SceneInfo,
     statistics: tuple[Sequence[float], Sequence[float]] | None,
+    task: str,
 ) -> Card:
     """Describe a module: as many classes as it has logits, or two where it has one, named by number."""
     mean, std = statistics or ([0.0] * info.num_bands, [1.0] * info.num_bands)
@@ -155,7 +156,7 @@ def card_of(
         need, remedy = "at most 254 classes", "give a model with one logit per class"
         raise ModelError(explain("model has too many outputs", num_classes, need, remedy))
     return Card(
-        task="segment",
+        task=task,
         model=type(model).__name__,
         options={} if manner.num_logits > 1 else {"logits": 1},
         classes=tuple(

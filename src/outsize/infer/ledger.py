@@ -84,3 +84,12 @@ def _name(key: str, num_folders: int) -> str:
 
 def _key(scene: Path) -> str:
     return str(scene.resolve())
+
+
+def file_beside(folder: Path, name: str) -> Path | None:
+    """Return a file of the predictions of a folder, None where it is gone.
+
+    It lies beside the ledger that names it: a run that was copied has maps of its own.
+    """
+    path = folder / Path(name).name
+    return path if path.is_file() else None

@@ -14,6 +14,7 @@ from torch import nn
 from outsize.card import Card, load_checkpoint, to_device
 from outsize.data.feeding import num_cores
 from outsize.errors import ModelError, explain
+from outsize.infer.cutting import PER_PIXEL, Cutting
 from outsize.infer.foreign import Manner
 from outsize.infer.passes import equal_to, pass_graph
 from outsize.infer.sides import compared_with, fills_up, fitted, takes
@@ -27,8 +28,9 @@ from outsize.models import num_inputs
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Tiling
 from outsize.plan.predict import choose_predict
+from outsize.progress import Reporter
+from outsize.raster.pixel_area import pixel_sides_m
 from outsize.raster.reading import SceneInfo
-from outsize.tasks import TASKS, facts_for, limits_for
 from outsize.tiles.halo import Halo
 from outsize.tiles.passes import PassGraph
 
@@ -44,7 +46,7 @@ class Ready:
     plan: Plan
     halo: Halo  # what the model needs, whatever the plan settles for
     settings: Settings
-    weights_id: str  # changes with the weights
+    weights_id: str = ""  # changes with the weights; "": whether they are the same next time, nobody knows
     said: str = ""  # of what a module of others returns, what is taken
     any_size: bool = (
         True  # False: of the scenes that it was made ready for, it does not take some as they are
@@ -87,15 +89,22 @@ class Ready:
 
 
 def load_ready(
-    checkpoint: Path, limits: LimitsSection, scenes: Sequence[SceneInfo], *, device_name: str, precision: str
+    checkpoint: Path,
+    limits: LimitsSection,
+    scenes: Sequence[SceneInfo],
+    cutting: Cutting,
+    *,
+    device_name: str,
+    precision: str,
 ) -> Ready:
     """Load a checkpoint and plan for the scenes on the device at hand."""
     model, card = load_checkpoint(checkpoint)
     status = checkpoint.stat()
     weights_id = f"{checkpoint.resolve()}:{status.st_size}:{status.st_mtime_ns}"
-    return make_ready(
-        model, card, limits, scenes, device_name=device_name, precision=precision, weights_id=weights_id
+    ready = make_ready(
+        model, card, limits, scenes, cutting=cutting, device_name=device_name, precision=precision
     )
+    return replace(ready, weights_id=weights_id)
 
 
 def make_ready(
@@ -106,7 +115,7 @@ def make_ready(
     *,
     device_name: str,
     precision: str,
-    weights_id: str,
+    cutting: Cutting = PER_PIXEL,
     manner: Manner | None = None,
 ) -> Ready:
     """Plan for a model and move it to its device; one of others is called in a `manner` of its own."""
@@ -118,7 +127,7 @@ def make_ready(
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
     inputs = num_inputs(model, len(card.bands))
     known: dict[str, Any] = {"largest_px": largest_px, "channels_last": channels_last}
-    facts = facts_for(card.task, model, len(card.bands), machine, bf16=bf16, **known)
+    facts = cutting.facts(model, len(card.bands), machine, bf16=bf16, **known)
 
     @cache
     def taken() -> bool:
@@ -130,10 +139,10 @@ def make_ready(
     def choose(known: Facts) -> Plan:
         return choose_predict(
             known,
-            limits_for(card.task, limits),
+            cutting.limits(limits),
             largest_px,
             any_size=not known.halo.obstacles or taken(),
-            laid_out=laid_out if TASKS[card.task].tiles_exactly else None,
+            laid_out=laid_out if cutting.exactly else None,
         )
 
     plan = choose(facts)
@@ -151,7 +160,7 @@ def make_ready(
         stream_settings(plan, device, bf16), dtype=own_dtype(model), channels_last=channels_last
     )
     said, any_size = "" if manner is None else manner.said, not _odd(scenes, facts.halo.stride_px) or taken()
-    return _with_sides(Ready(model, card, plan, facts.halo, settings, weights_id, said, any_size), scenes)
+    return _with_sides(Ready(model, card, plan, facts.halo, settings, said=said, any_size=any_size), scenes)
 
 
 _MOST_SCENES = 4  # whose sizes are looked at
@@ -222,3 +231,16 @@ def wants_bf16(precision: str, device: torch.device, dtype: torch.dtype = torch.
     if precision != "auto":
         return precision == "bf16"
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def warn_resolution(ready: Ready, info: SceneInfo, reporter: Reporter) -> None:
+    """Warn of a scene whose pixels have another size on the ground than those that were learnt from."""
+    trained, given = ready.card.resolution, pixel_sides_m(info.georef, info.height, info.width)
+    if trained is None or given is None:
+        return
+    if max(abs(a / b - 1) for a, b in zip(given, trained, strict=True)) > 0.1:
+        text = (
+            f"warning: {info.path.name} has pixels of {given[0]:.3g} x {given[1]:.3g} m, the model was trained on "
+            f"{trained[0]:.3g} x {trained[1]:.3g} m: expect worse results, or resample the scene"
+        )
+        reporter.say("warning", text, scene=str(info.path))

@@ -29,9 +29,11 @@ from outsize.measure.tensors import format_shapes, shapes_of
 from outsize.measure.tracing.where import layer_of
 from outsize.plan.plan import Passes
 from outsize.raster.reading import SceneReader
-from outsize.tasks.segment import NODATA, UNANSWERED
 from outsize.threads import Threads
 from outsize.tiles.window import Tile, Window
+
+NODATA = 255  # written where the scene has no valid pixel, or the model no answer
+UNANSWERED = "unanswered"  # among the outputs of decode: how many pixels of each sample got no answer
 
 # logits, valid -> named uint8 tensors, and perhaps, as UNANSWERED, a number of pixels per sample
 Decode = Callable[[Tensor, Tensor], Mapping[str, Tensor]]

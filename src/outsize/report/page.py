@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from outsize.files.ownership import MADE_BY
 from outsize.report.drawing.markup import Markup, tag
 from outsize.report.gather import Story, gather
-from outsize.report.sections import benches, moves, objects, origins, places, results, training
-from outsize.runs import as_written
-
-Shown = TypeVar("Shown")
+from outsize.report.parts import Chapter, drawn_from
+from outsize.report.sections import aside, benches, moves, origins, training, usage
 
 _LOOK = """
 :root{--ink:#1d2730;--soft:#5b6772;--line:#dfe4e8;--pale:#f5f7f9;--accent:#0b6e8f}
@@ -78,8 +75,8 @@ footer{color:var(--soft);font-size:.86rem;margin:48px 0 32px;border-top:1px soli
 """
 
 
-def make_page(runs: Sequence[Path], *, version: str, when: str) -> str:
-    """Return the report of one or several runs as HTML."""
+def make_page(runs: Sequence[Path], chapter_of: Callable[[str], Chapter], *, version: str, when: str) -> str:
+    """Return the report of one or several runs as HTML; each task has a chapter of its own."""
     stories = _told_apart([gather(path) for path in runs])
     names = " and ".join(story.name for story in stories)
     head = tag(
@@ -101,10 +98,14 @@ def make_page(runs: Sequence[Path], *, version: str, when: str) -> str:
             tag("nav", links) if several else None,
         ),
     )
-    bodies = [_show_run(story, number, several) for number, story in enumerate(stories)]
+    chapters = [chapter_of(story.job["task"]) for story in stories]
+    bodies = [
+        _show_run(story, chapter, number, several)
+        for number, (story, chapter) in enumerate(zip(stories, chapters, strict=True))
+    ]
     main = tag(
         "main",
-        _from(stories[0].run.path, "evaluate", results.show_comparison, stories) if several else None,
+        drawn_from(stories[0].run.path, "evaluate", aside.show_runs, stories, chapters) if several else None,
         bodies,
         tag("footer", "Everything on this page comes from the files of the run folder; it needs no network."),
     )
@@ -121,51 +122,22 @@ def _told_apart(stories: Sequence[Story]) -> list[Story]:
     ]
 
 
-def _from(path: Path, made_by: str, show: Callable[..., Shown], *args: Any) -> Shown:
-    """Return a section that is drawn from this file."""
-    with as_written(path, made_by):
-        return show(*args)
-
-
-def _show_run(story: Story, number: int, several: bool) -> Markup:
+def _show_run(story: Story, chapter: Chapter, number: int, several: bool) -> Markup:
     run, model = story.run, story.job["model"]
     options = ", ".join(f"{name} {value}" for name, value in model.items() if name != "name")
     about = f"{model['name']}{f' ({options})' if options else ''}, task {story.job['task']}"
-    shown = _show_objects(story) if story.job["task"] == "instances" else _show_maps(story)
     return tag(
         "div",
         tag("h2", story.name) if several else None,
         tag("p", f"{about}. Run {story.run.path}, finished {story.finished}.", class_="note"),
-        shown,
-        _from(run.metrics, "train", training.show_training, story),
-        _from(run.path / "usage.json", "train", objects.show_usage, story),
-        _from(run.path, "train", origins.show_times, story),
-        _from(run.metrics, "train", moves.show_moves, story),
-        _from(run.plan, "plan", origins.show_plan, story),
-        _from(run.bench, "bench memory", benches.show_memory, story),
-        _from(run.facts, "plan", origins.show_machine, story),
+        chapter.show(story),
+        drawn_from(run.metrics, "train", training.show_training, story, chapter),
+        drawn_from(run.path / "usage.json", "train", usage.show_usage, story),
+        drawn_from(run.path, "train", origins.show_times, story),
+        drawn_from(run.metrics, "train", moves.show_moves, story),
+        drawn_from(run.plan, "plan", origins.show_plan, story),
+        drawn_from(run.bench, "bench memory", benches.show_memory, story),
+        drawn_from(run.facts, "plan", origins.show_machine, story),
         origins.show_job(story),
         id=f"run-{number}",
     )
-
-
-def _show_maps(story: Story) -> list[Markup | None]:
-    """Return what there is to say of classes of pixels."""
-    run, splits = story.run, story.scores.items()
-    return [
-        _from(run.scores, "evaluate", results.show_summary, story),
-        *(_from(run.scores, "evaluate", results.show_scores, story, *each) for each in splits),
-        *(_from(run.scores, "evaluate", places.show_places, story, *each) for each in splits),
-        _from(run.comparison, "evaluate", results.show_agreement, story),
-        _from(run.path, "train", results.show_mix, story),
-    ]
-
-
-def _show_objects(story: Story) -> list[Markup | None]:
-    """Return what there is to say of objects."""
-    run = story.run
-    return [
-        _from(run.scores, "evaluate", objects.show_summary, story),
-        *(_from(run.scores, "evaluate", objects.show_scores, *each) for each in story.scores.items()),
-        objects.show_picture(story),
-    ]

@@ -1,90 +1,50 @@
-"""What differs between kinds of answer, as a record of functions for each task."""
+"""What differs between kinds of answer: one folder for each task, chosen by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-
-from outsize.data.batch import Batch
-from outsize.data.statistics import BandStatistics
-from outsize.job import LimitsSection
-from outsize.measure.facts import gather_facts, halo_of
-from outsize.plan.facts import Facts, Machine
-from outsize.strategies.compose import LossTerms
 from outsize.tasks import instances, segment
-from outsize.tiles.halo import Halo
+from outsize.tasks.told import Told
+
+if TYPE_CHECKING:
+    from outsize.report.parts import Chapter
+    from outsize.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Task:
-    """The functions in which one task differs from another."""
+class TaskEntry:
+    """A task as far as it is known without torch, and how to load the rest of it."""
 
-    make_loss_terms: Callable[..., LossTerms]  # losses, statistics, weights
-    count_terms: Callable[..., dict[str, float]]  # losses, labels, weights; maps and strides by name
-    wanted_maps: Callable[[nn.Module, str], tuple[str, ...]]
-    complete: Callable[[Batch, nn.Module, str, BandStatistics], Batch]
-    loss_on_shapes: Callable[..., Callable[[nn.Module, Tensor], Tensor]]  # losses, most objects of a picture
-    is_local: Callable[[str], bool]
-    halo: Callable[..., Halo]  # model, bands, size of the largest scene -> what tiles of a scene overlap by
-    on_shapes: Callable[[nn.Module], nn.Module] = lambda model: model  # predicts where there are only shapes
-    decode: Callable[[Tensor, Tensor, Any], dict[str, Tensor]] | None = None  # where answers are per pixel
-    tiles_train: bool = True  # a training window may be cut into tiles
-    tiles_exactly: bool = True  # a scene in tiles is to have the answer of the whole
-    score: str = "mean_iou"  # the larger the better, of an epoch
-    score_name: str = "mean IoU"
+    told: Told
+    load: Callable[[], Task]
+    load_chapter: Callable[[], Chapter]  # of the report
 
 
-TASKS: dict[str, Task] = {
-    "segment": Task(
-        segment.make_loss_terms,
-        segment.count_terms,
-        segment.wanted_maps,
-        segment.complete,
-        segment.loss_on_shapes,
-        segment.is_local,
-        halo_of,
-        decode=segment.decode,
-    ),
-    "instances": Task(
-        instances.make_loss_terms,
-        instances.count_terms,
-        instances.wanted_maps,
-        instances.complete,
-        instances.loss_on_shapes,
-        instances.is_local,
-        instances.halo,
-        instances.OnShapes,
-        tiles_train=False,
-        tiles_exactly=False,
-        score="mask_ap50",
-        score_name="mask AP50",
-    ),
+TASKS: dict[str, TaskEntry] = {
+    "segment": TaskEntry(segment.TOLD, segment.load_task, segment.load_chapter),
+    "instances": TaskEntry(instances.TOLD, instances.load_task, instances.load_chapter),
 }
+FIRST = next(iter(TASKS))  # of a model that brings no job
 
 
-def facts_for(
-    name: str,
-    model: nn.Module,
-    num_bands: int,
-    machine: Machine,
-    *,
-    bf16: bool,
-    halo: Halo | None = None,
-    largest_px: tuple[int, int] | None = None,
-    **times: Any,
-) -> Facts:
-    """Gather the facts of a model of a task, for scenes of at most a size where that is known.
-
-    `times` are rates of the machine and times of its operations.
-    """
-    task = TASKS[name]
-    halo = halo or task.halo(model, num_bands, largest_px)
-    return gather_facts(task.on_shapes(model), num_bands, machine, bf16=bf16, halo=halo, **times)
+def task_of(name: str) -> Task:
+    """Return all that a task does; its modules are loaded now."""
+    return TASKS[name].load()
 
 
-def limits_for(name: str, limits: LimitsSection) -> LimitsSection:
-    """Return the limits of prediction: tiles of a task whose answers are never those of the whole need no leave."""
-    return limits if TASKS[name].tiles_exactly else limits.model_copy(update={"allow_approximate": True})
+def told_of(name: str) -> Told:
+    """Return the words of a task."""
+    return TASKS[name].told
+
+
+def chapter_of(name: str) -> Chapter:
+    """Return what a report says of the runs of a task."""
+    return TASKS[name].load_chapter()
+
+
+def task_for(labels: str) -> str:
+    """Return the name of the first task whose labels tell this."""
+    return next(name for name, entry in TASKS.items() if entry.told.labels == labels)

@@ -190,10 +190,10 @@ def make_trial(
     """Return the small step that a plan is to be tried on; in double precision, unless another is asked for."""
     import torch
 
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
     from outsize.train.made_up import make_up_batch
 
-    task, shape = TASKS[card.task], (min(plan.batch, 2), len(card.bands), side_px, side_px)
+    task, shape = task_of(card.task), (min(plan.batch, 2), len(card.bands), side_px, side_px)
     # pixels as the training's are spread, some of them not valid, and some labels missing
     how: dict[str, Any] = {"statistics": card.statistics, "missing": 0.1, "seed": _SEED}
     batch = make_up_batch(model, task, loss, shape, len(card.classes), **how).to(device)

@@ -13,6 +13,7 @@ from outsize.report.gather import gather
 from outsize.report.page import make_page
 from outsize.report.sections.benches import HEADS, basis, cells, remarks_of, scatter_of
 from outsize.report.sections.tradeoff import draw_memory
+from outsize.tasks import chapter_of
 
 GIB = 2**30
 
@@ -54,13 +55,15 @@ def _measured() -> dict[str, Any]:
 
 
 def test_the_page_tells_it_and_escapes_it(full_run: Path) -> None:
-    assert "Memory against time" not in make_page([full_run], version="1", when="now")
+    assert "Memory against time" not in make_page([full_run], chapter_of, version="1", when="now")
     measured = _measured()
     (full_run / "bench").mkdir()
     (full_run / "bench" / "memory.json").write_text(json.dumps(measured))
-    assert "peak memory against step time" not in make_page([full_run], version="1", when="now")  # no picture
+    assert "peak memory against step time" not in make_page(
+        [full_run], chapter_of, version="1", when="now"
+    )  # no picture
     draw_memory(full_run / "bench" / "memory.png", measured, title="a title")
-    page = make_page([full_run], version="1", when="now")
+    page = make_page([full_run], chapter_of, version="1", when="now")
     assert "Memory against time" in page
     assert NASTY not in page
     for text in (

@@ -13,6 +13,7 @@ from outsize.report.page import make_page
 from outsize.report.sections.moves import show_moves
 from outsize.strategies.swap.pinned import PinnedPool
 from outsize.strategies.swap.traffic import SwapTally
+from outsize.tasks import chapter_of
 
 MIB = 2**20
 
@@ -61,7 +62,7 @@ def test_a_run_that_moved_tells_how(bare_run: Path) -> None:
     ):
         assert text in shown, text
     assert "not plain memory" not in shown
-    assert "Moved to host memory" in make_page([run], version="1", when="now")
+    assert "Moved to host memory" in make_page([run], chapter_of, version="1", when="now")
 
 
 def test_what_was_not_timed_is_not_told(bare_run: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from outsize.report.gather import gather
 from outsize.report.sections.training import learning_rates, show_training
+from outsize.tasks import chapter_of
 
 
 def _steps(*phases: int) -> tuple[dict[str, Any], ...]:
@@ -40,4 +41,4 @@ def test_each_phase_warms_up_to_its_own_rate(bare_run: Path) -> None:
 def test_a_job_that_says_no_rate_adds_none(full_run: Path) -> None:
     story = gather(full_run)
     assert [step for step, _ in learning_rates(story)] == [10, 20, 30, 40, 50]
-    assert "learning rate" in str(show_training(story))
+    assert "learning rate" in str(show_training(story, chapter_of("segment")))

@@ -23,7 +23,7 @@ from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import LossTerms, compose
 from outsize.strategies.steps.tiled import take_tile
-from outsize.tasks.segment import count_terms, make_loss_terms
+from outsize.tasks.segment.terms import count_terms, make_loss_terms
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, derive_halo
 

@@ -70,11 +70,11 @@ def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
 def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: TrainSettings) -> BatchMaker:
     """Make samples with the maps that model and loss want, and the totals that the phases divide by."""
     from outsize.data.inputs import map_maker
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
     from outsize.train.feed import BatchMaker
     from outsize.train.phases import label_strides
 
-    task, card = TASKS[job.task], prepared.card
+    task, card = task_of(job.task), prepared.card
     strides = label_strides(prepared.model, [phase.output for phase in recipe.phases])
     maps = task.wanted_maps(prepared.model, job.train.loss)
     return BatchMaker(

@@ -17,43 +17,30 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.planning.jobs.preparing import Prepared
+    from outsize.tasks.task import Task
+    from outsize.tasks.told import Told
     from outsize.train.log import TrainingLog
 
 
 def validate(
-    task: str, prepared: Prepared, model: nn.Module, folder: Path | None = None
+    task: Task, prepared: Prepared, model: nn.Module, folder: Path | None = None
 ) -> Mapping[str, Any]:
     """Return the scores of a model on what is held back, or else on what it learns from.
 
     What passes keep and memory does not hold goes to `folder`.
     """
     from outsize.infer.ready import stream_settings
+    from outsize.tasks.task import HeldBack
 
-    card, plan = prepared.card, prepared.predict_plan
+    plan = prepared.predict_plan
     assert plan.tiles is not None
+    settings = replace(stream_settings(plan, prepared.device, prepared.where.bf16), folder=folder)
     scenes = prepared.splits.val or prepared.splits.train
-    known: dict[str, Any] = {
-        "bands": card.bands,
-        "statistics": card.statistics,
-        "num_classes": len(card.classes),
-        "tiling": plan.tiles,
-        "settings": replace(stream_settings(plan, prepared.device, prepared.where.bf16), folder=folder),
-    }
-    if task == "instances":
-        from outsize.infer.truth import score_scenes
-
-        return score_scenes(model, scenes, **known)
-    from outsize.infer.validate import count_scenes
-    from outsize.metrics.confusion import Scores
-
-    counts, unanswered = count_scenes(model, scenes, prepared.table, **known)
-    scores = Scores(tuple(each.name for each in card.classes), counts, unanswered).as_dict()
-    told = {"unanswered_px": int(unanswered.sum())} if unanswered.any() else {}
-    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"], **told}
+    return task.validate(model, HeldBack(scenes, prepared.table, prepared.card, plan.tiles, settings))
 
 
 def validate_with_less(
-    task: str, prepared: Prepared, model: nn.Module, changed: Callable[[Plan, str], None], folder: Path
+    task: Task, prepared: Prepared, model: nn.Module, changed: Callable[[Plan, str], None], folder: Path
 ) -> Mapping[str, Any]:
     """Validate, in smaller parts where memory runs out; `changed` gets each new plan and the reason in words.
 
@@ -62,7 +49,7 @@ def validate_with_less(
     """
     from outsize.measure.memory import ran_out, sweep
 
-    cuts = task != "instances" and prepared.predict_plan.exact and not prepared.facts.halo.obstacles
+    cuts = task.cutting.exactly and prepared.predict_plan.exact and not prepared.facts.halo.obstacles
     while True:
         try:
             return validate(task, prepared, model, folder)
@@ -79,17 +66,17 @@ def validate_with_less(
         prepared = prepared.with_plan(less)
 
 
-def log_and_say(task: str, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]) -> None:
+def log_and_say(
+    judged: Told, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]
+) -> None:
     """Write one line of metrics; a step moves the bar, an epoch is told."""
-    from outsize.tasks import TASKS
-
     log.line(record)
     if record["kind"] == "step":
         if record["step"] % 10 == 0:
             bar.advance(0, loss=float(sum(record["terms"].values())))
         bar.advance()
         return
-    score, name = TASKS[task].score, TASKS[task].score_name
+    score, name = judged.score, judged.score_name
     text, told = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}", {score: record[score]}
     if record.get("unanswered_px"):
         told["unanswered_px"] = record["unanswered_px"]

@@ -1,7 +1,7 @@
 """Files that stay open, or decoded, while samples are drawn from them.
 
 OpenScenes (readers)       lends a reader to any thread; closes those not used for longest
-   '-> DecodedPictures (decoded)   ready_for_processes: pictures that processes share: decoded once, by whoever needs one first
+   '-> DecodedPictures (decoded)   pictures that processes share: each decoded once, by whoever needs it first
 """
 
 from outsize.data.opened.decoded import can_share_decoded

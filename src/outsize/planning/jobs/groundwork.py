@@ -144,9 +144,9 @@ def _refuse_phases(job: Job, model: nn.Module) -> None:
 
 
 def _halo_of(job: Job, model: nn.Module, bands: Sequence[str]) -> Halo:
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
 
-    return recall_halo(job, bands, model, TASKS[job.task].halo)
+    return recall_halo(job, bands, model, task_of(job.task).cutting.halo)
 
 
 def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:

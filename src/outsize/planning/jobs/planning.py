@@ -79,7 +79,7 @@ def make_plans(
     from outsize.plan.cost import summary
     from outsize.plan.predict import choose_predict
     from outsize.plan.ways import choose_train
-    from outsize.tasks import TASKS, limits_for
+    from outsize.tasks import task_of
 
     task = train_task(job, model, num_bands, facts, where)
     step = task.step_of(task.batch, task.side_px)
@@ -91,24 +91,25 @@ def make_plans(
         resident_bytes = sum(each.size_bytes for each in states)
     else:  # neither the optimizer is there, nor are the weights that are counted
         resident_bytes = plan.offload.device_bytes - sum(task.weights.values())
-    limits = limits_for(job.task, job.limits)
+    cutting = task_of(job.task).cutting
+    limits = cutting.limits(job.limits)
     laid_out = partial(pass_graph, model, num_inputs(model, num_bands), scene_px, facts.halo.stride_px)
     predict = choose_predict(
         known,
         limits,
         scene_px,
         resident_bytes=resident_bytes,
-        laid_out=laid_out if TASKS[job.task].tiles_exactly else None,
+        laid_out=laid_out if cutting.exactly else None,
     )
     return Plans(known, plan, predict, resident_bytes)
 
 
 def _told_of_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
     """Add to the reasons of a plan that windows are no multiples of what the model works in: it fills them up."""
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
 
     stride_px, window_px = facts.halo.stride_px, job.train.window_px
-    if not TASKS[job.task].tiles_train or not any(side_px % stride_px for side_px in window_px):
+    if not task_of(job.task).tiles_train or not any(side_px % stride_px for side_px in window_px):
         return plan
     full_px = [-(-side_px // stride_px) * stride_px for side_px in window_px]
     text = f"the model works in steps of {stride_px} px: windows of {format_size(job.train.tile_px)} are"
@@ -116,14 +117,15 @@ def _told_of_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
 
 
 def facts_on(
-    model: nn.Module, num_bands: int, where: Situation, task: str = "segment", halo: Halo | None = None
+    model: nn.Module, num_bands: int, where: Situation, task: str | None = None, halo: Halo | None = None
 ) -> Facts:
     """Gather the facts of a model on a machine; its halo, where that is not given."""
-    from outsize.tasks import facts_for
+    from outsize.tasks import FIRST, task_of
 
     clock = replace(where.clock, training=False)
     times: dict[str, Any] = {"rates": clock.rates, "op_s": clock.op_s}
-    facts = facts_for(task, model, num_bands, where.machine, bf16=where.bf16, halo=halo, **times)
+    cutting = task_of(task or FIRST).cutting
+    facts = cutting.facts(model, num_bands, where.machine, bf16=where.bf16, halo=halo, **times)
     return replace(facts, learnt=where.learnt)
 
 
@@ -133,9 +135,9 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     from outsize.plan.search import Link
     from outsize.plan.way import StepRequest
     from outsize.strategies.swap.offload import weights_of
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
 
-    section, task = job.train, TASKS[job.task]
+    section, task = job.train, task_of(job.task)
     step_of = _step_of(job, model, num_bands, where)
     across_samples = first_norm(model, OVER_SAMPLES)
     not_local = None if task.is_local(section.loss) else f"the loss {section.loss} looks at a whole sample"
@@ -179,10 +181,10 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
     from outsize.measure.tracing.step import trace_step
     from outsize.strategies.blocks.checkpointed import checkpointed
     from outsize.strategies.kernels.fusing import fused_layers
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
     from outsize.train.optimizer import optimizer_of
 
-    section, task = job.train, TASKS[job.task]
+    section, task = job.train, task_of(job.task)
     make_optimizer = partial(
         optimizer_of,
         name=section.optimizer,

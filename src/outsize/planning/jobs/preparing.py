@@ -88,10 +88,10 @@ class Prepared(Planned):
 def plan_job(job: Job, where: Situation, reporter: Reporter, ground: Groundwork | None = None) -> Planned:
     """Gather facts and plan, on the ground that was laid for a job, or is laid now; no pixel of an image is read."""
     from outsize.plan.predict import refuse_limits
-    from outsize.tasks import limits_for
+    from outsize.tasks import task_of
 
     ground = ground or lay(job, reporter)
-    limits = limits_for(job.task, job.limits)
+    limits = task_of(job.task).cutting.limits(job.limits)
     refuse_limits(where.machine, limits, ground.halo, ground.largest_px)
     where = replace(where, most_objects=ground.most_objects)
     kept = recall(job, ground, where)

@@ -251,9 +251,9 @@ def real_step(
 ) -> Callable[[], Terms]:
     """Return what runs a training step on a copy of the model and made-up pixels, as a plan of these settings."""
     from outsize.plan.plan import unplanned
-    from outsize.tasks import TASKS
+    from outsize.tasks import task_of
     from outsize.train.made_up import make_up_step
 
     num_classes = len(job.data.classes)
-    made_up = make_up_step(model, TASKS[job.task], job.train, shape, num_classes, device, bf16=bf16)
+    made_up = make_up_step(model, task_of(job.task), job.train, shape, num_classes, device, bf16=bf16)
     return made_up.runs(made_up.composed(unplanned(**settings), tell=tell))

@@ -7,7 +7,7 @@ from typing import Any
 
 from outsize.report.drawing.markup import Markup, Part, pairs, table, tag
 from outsize.report.gather import Story
-from outsize.report.sections.results import section
+from outsize.report.parts import section
 from outsize.units import format_bytes, format_size
 
 Tree = dict[str, Any]

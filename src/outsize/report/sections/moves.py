@@ -6,7 +6,7 @@ from typing import Any
 
 from outsize.report.drawing.markup import Markup, Part, pairs
 from outsize.report.gather import Story
-from outsize.report.sections.results import percent, section
+from outsize.report.parts import percent, section
 from outsize.units import format_bytes, format_seconds
 
 Tree = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 from outsize.report.drawing.markup import Markup, Part, pairs, table, tag
 from outsize.report.gather import Story
-from outsize.report.sections.results import section
+from outsize.report.parts import section
 from outsize.report.sections.split import split_steps
 from outsize.units import format_bytes, format_count, format_pixels, format_seconds
 

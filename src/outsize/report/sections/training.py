@@ -7,20 +7,20 @@ from typing import Any
 from outsize.report.drawing.curves import Axis, Curve, draw_curves, draw_epochs, smooth
 from outsize.report.drawing.markup import Markup, tag
 from outsize.report.gather import Story
-from outsize.report.sections.results import section
+from outsize.report.parts import Chapter, section
 
 Tree = dict[str, Any]
 _STEPS = Axis("step", low=0.0, whole=True)
 
 
-def show_training(story: Story) -> Markup | None:
+def show_training(story: Story, chapter: Chapter) -> Markup | None:
     """Return the curves of loss, learning rate and validation."""
     if not story.steps and not story.epochs:
         return None
     charts = []
     if story.epochs:
-        key, name = ("mask_ap50", "mask AP50") if "mask_ap50" in story.epochs[0] else ("mean_iou", "mean IoU")
-        points = [(each["epoch"], each[key]) for each in story.epochs]
+        name = chapter.score_name
+        points = [(each["epoch"], each[chapter.score]) for each in story.epochs]
         charts.append(draw_epochs(f"validation {name}", [Curve(name, points)]))
     if story.steps:
         terms = sorted({name for each in story.steps for name in each["terms"]})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.infer.discs import write_scene
+from tests.tasks.instances.discs import write_scene
 
 from outsize.data.formats.coco.file import Rle
 from outsize.data.formats.coco.masks import decode_rle

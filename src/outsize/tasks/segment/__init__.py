@@ -1,0 +1,33 @@
+"""Segmentation: one class for each pixel.
+
+told      the words, without torch                 record    all of it, as the verbs ask for it
+terms     batch -> sums and counts of the losses   logits    one logit for two classes
+maps/     logits -> classes -> files of a scene    scores/   maps and labels -> scores, pictures, lines
+chapter   scores -> sections of the report, with places_shown
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outsize.tasks.segment.told import TOLD
+
+if TYPE_CHECKING:
+    from outsize.report.parts import Chapter
+    from outsize.tasks.task import Task
+
+__all__ = ["TOLD", "load_chapter", "load_task"]
+
+
+def load_task() -> Task:
+    """Load all that the task does."""
+    from outsize.tasks.segment.record import TASK
+
+    return TASK
+
+
+def load_chapter() -> Chapter:
+    """Load what a report says of its runs."""
+    from outsize.tasks.segment.chapter import CHAPTER
+
+    return CHAPTER

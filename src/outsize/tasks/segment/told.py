@@ -1,0 +1,27 @@
+"""What segmentation is called and judged by."""
+
+from __future__ import annotations
+
+from outsize.tasks.told import Told
+
+_FIRST_SECTIONS = """\
+[model]
+name = "unet"        # or e.g. "smp:Unet/resnet18"
+levels = 4
+width = 32
+
+[train]
+epochs = 20
+tile_px = 256
+batch = 8
+lr = 1e-3
+# class_weights = "median"        # where some classes are rare
+# rare_share = 0.5
+"""
+
+TOLD = Told(
+    labels="classes",
+    score="mean_iou",
+    score_name="mean IoU",
+    first_sections=_FIRST_SECTIONS,
+)

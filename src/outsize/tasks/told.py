@@ -1,0 +1,16 @@
+"""The words of a task that verbs print and write, known without loading what computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a task is called and judged by."""
+
+    labels: str  # what labels must tell: "classes" of pixels, or "objects" one by one
+    score: str  # of an epoch, the larger the better; as metrics.jsonl names it
+    score_name: str
+    first_sections: str  # of a job to begin with: its model and its training
+    joined: str = ""  # why tiles are not compared with the whole, where they need not equal it
