@@ -69,7 +69,7 @@ from outsize.models import build_model
 from outsize.plan.machines import find_machine
 from outsize.plan.step import BLOCK_BYTES, StepFacts
 from outsize.plan.times import Clock, Learnt
-from outsize.strategies.cudagraph.graphed import NUM_PLAIN
+from outsize.strategies.cudagraph.capture import NUM_PLAIN
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from outsize.plan.times import (
     together,
 )
 from outsize.plan.ways.blocks import list_blocks
-from outsize.strategies.blocks.checkpointed import checkpointed
-from outsize.strategies.kernels.fusing import fused_layers, fusible
+from outsize.strategies.blocks.checkpointing import checkpointed
+from outsize.strategies.kernels.layers import fused_layers, fusible
 from outsize.tasks.segment.terms import loss_on_shapes
 
 # Share of what a step holds besides weights and optimizer that these ways may take.

@@ -83,13 +83,14 @@ TESTED_THROUGH = {
     "planning.jobs.preparing": "commands/test_bad_jobs.py",
     "planning.jobs.planning": "commands/test_plan.py",
     "measure.tracing.lives": "measure/tracing/test_step.py",
-    "strategies.find": "strategies/blocks/test_checkpointed.py",
-    "strategies.kernels.launch": "strategies/kernels/test_fusing.py",
-    "strategies.kernels.norm.kernels": "strategies/kernels/test_fusing.py",
-    "strategies.kernels.pool.kernels": "strategies/kernels/test_fusing.py",
-    "strategies.kernels.entropy.kernels": "strategies/kernels/test_fusing.py",
+    "strategies.find": "strategies/blocks/test_checkpointing.py",
+    "strategies.kernels.launch": "strategies/kernels/test_layers.py",
+    "strategies.kernels.norm.kernels": "strategies/kernels/test_layers.py",
+    "strategies.kernels.pool.kernels": "strategies/kernels/test_layers.py",
+    "strategies.kernels.entropy.kernels": "strategies/kernels/test_layers.py",
     "planning.jobs.advice": "commands/test_plan.py",
     "strategies.overwritten": "strategies/saved/test_hooks.py",
+    "strategies.swap.shuttle": "strategies/saved/test_moving.py",
 }
 
 

@@ -14,7 +14,7 @@ from outsize.bench.ways import NAMES, OURS, WAYS, choose_ways
 from outsize.errors import JobError, PlanError
 from outsize.plan.plan import Recompute, unplanned
 from outsize.strategies import compiled
-from outsize.strategies.steps.step import Step
+from outsize.strategies.step import Step
 from outsize.train.made_up import MadeUpStep
 
 

@@ -30,8 +30,8 @@ from outsize.progress import Reporter
 from outsize.report.page import make_page
 from outsize.runs import RunFolder
 from outsize.strategies import compose
-from outsize.strategies.steps.step import Step, Terms
-from outsize.strategies.swap.offload import weights_of
+from outsize.strategies.offload import weights_of
+from outsize.strategies.step import Step, Terms
 from outsize.strategies.swap.traffic import Meter
 from outsize.tasks import chapter_of
 from outsize.train.loop import Position
@@ -192,7 +192,7 @@ def test_memory_that_runs_out_with_weights_on_the_host_ends_the_run_with_one_lin
     job_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool
 ) -> None:
     _on_host(monkeypatch)
-    monkeypatch.setattr("outsize.strategies.swap.offload.can_begin_anew", lambda _: anew)
+    monkeypatch.setattr("outsize.strategies.offload.can_begin_anew", lambda _: anew)
 
     def failing(*_: Any, **__: Any) -> Step:
         def run(batch: Batch, *, last: bool) -> Terms:

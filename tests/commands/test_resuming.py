@@ -21,7 +21,6 @@ from outsize.job import load_job
 from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.strategies.cudagraph import paged
 from outsize.strategies.kernels.norm import fused
 from outsize.train.loop import Position
 
@@ -58,7 +57,7 @@ def test_fused_layers_go_on_only_where_their_kernels_can_be_built(
     capsys: pytest.CaptureFixture[str],
     builds: bool,
 ) -> None:
-    monkeypatch.setattr(fused, "fusing", lambda _: builds)
+    monkeypatch.setattr(fused, "_builds", lambda _: builds)
     _train(job_path, "resume", "json")
     warned = [text for text in _said(capsys.readouterr().out) if "began with" in text]
     assert json.loads(fusing_run.plan.read_text())["train"]["fuse"] == (_FUSE if builds else None)
@@ -92,7 +91,7 @@ def test_memory_by_pages_may_be_filled_further_where_it_can_be_given(
     limit_bytes = 10 * 2**30
     plans["train"] |= {"fuse": None, "graph": True, "paged": True, "peak_bytes": int(share * limit_bytes)}
     fusing_run.plan.write_text(json.dumps(plans))
-    monkeypatch.setattr(paged, "why_not", lambda: why_not)
+    monkeypatch.setattr("outsize.strategies.cudagraph.why_not_paged", lambda: why_not)
     monkeypatch.setattr("outsize.plan.predict.choose.limit_of", lambda *_: limit_bytes)
     _train(job_path, "resume", "json")
     warned = [text for text in _said(capsys.readouterr().out) if "began with" in text]

@@ -19,7 +19,7 @@ from outsize.planning.jobs.preparing import Prepared
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies import compose
-from outsize.strategies.steps.step import Step, Terms
+from outsize.strategies.step import Step, Terms
 
 QUIET = Reporter("quiet")
 

@@ -15,8 +15,8 @@ from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.plan import Compile, Fuse, Plan, Recompute
 from outsize.plan.ways.compiled import blocks_to_compile
-from outsize.strategies.cudagraph import graphed
-from outsize.strategies.kernels.fusing import fusible
+from outsize.strategies.cudagraph import capture as graphed
+from outsize.strategies.kernels.layers import fusible
 from outsize.strategies.kernels.norm import batch_norm
 from outsize.tasks.segment.terms import loss_on_shapes
 from outsize.train.claims import ProvingGround, of_fuse, of_recording, of_step

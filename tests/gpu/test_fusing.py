@@ -15,9 +15,9 @@ from outsize.models import build_model
 from outsize.models.unet import JoinedConv2d
 from outsize.plan.plan import Fuse
 from outsize.strategies.kernels.entropy.cross_entropy import summed
-from outsize.strategies.kernels.fusing import fused_layers, fusible
 from outsize.strategies.kernels.join import joined
 from outsize.strategies.kernels.join import kernels as join_kernels
+from outsize.strategies.kernels.layers import fused_layers, fusible
 from outsize.strategies.kernels.norm import kernels as norm_kernels
 from outsize.strategies.kernels.norm.batch_norm import FusedNorm
 from outsize.strategies.kernels.pool.max_pool import FusedPool

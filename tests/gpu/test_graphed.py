@@ -16,7 +16,7 @@ from outsize.losses.loss import IGNORE
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan, Recompute
 from outsize.strategies.compose import compose
-from outsize.strategies.cudagraph.graphed import NUM_PLAIN
+from outsize.strategies.cudagraph.capture import NUM_PLAIN
 from outsize.tasks import task_of
 
 DEVICE = torch.device("cuda")

@@ -23,7 +23,7 @@ from outsize.plan.search.mixture import mix
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepOp
 from outsize.strategies.compose import Step, Terms, compose
-from outsize.strategies.cudagraph.graphed import Recordings
+from outsize.strategies.cudagraph.capture import Recordings
 from outsize.strategies.swap.traffic import Meter
 
 DEVICE = torch.device("cuda", 0)

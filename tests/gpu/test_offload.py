@@ -23,8 +23,8 @@ from outsize.plan.plan import Plan, Recompute
 from outsize.plan.search.timeline import Link
 from outsize.plan.ways.offload import offloaded
 from outsize.strategies.compose import Terms, compose
+from outsize.strategies.offload import in_full, offload, weights_of
 from outsize.strategies.saved.hooks import recomputable
-from outsize.strategies.swap.offload import in_full, offload, weights_of
 
 DEVICE = torch.device("cuda", 0)
 SHAPE = (2, 3, 64, 64)

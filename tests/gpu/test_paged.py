@@ -18,10 +18,10 @@ from outsize.data.targets import ClassRasters
 from outsize.models import build_model
 from outsize.plan.plan import Fuse, Plan
 from outsize.strategies.compose import Step, compose
-from outsize.strategies.cudagraph import paged
-from outsize.strategies.cudagraph.graphed import Recordings
-from outsize.strategies.cudagraph.paged import why_not
+from outsize.strategies.cudagraph.capture import Recordings
+from outsize.strategies.cudagraph.pages import memory as paged
 from outsize.strategies.cudagraph.pages.apart import OwnAddresses
+from outsize.strategies.cudagraph.pages.memory import why_not_paged
 from outsize.strategies.cudagraph.pages.pages import PAGE_BYTES
 from outsize.tasks import task_of
 
@@ -75,7 +75,7 @@ def _clean() -> None:
 
 
 def test_this_machine_can() -> None:
-    assert why_not() is None
+    assert why_not_paged() is None
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["", "emptied"])

@@ -20,7 +20,7 @@ from outsize.planning.trying import recording
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies import compose
-from outsize.strategies.steps.step import Step, Terms
+from outsize.strategies.step import Step, Terms
 
 NUM_STEPS, BATCH = 12, 32
 LEFT = 0.5  # of what a plain step takes: too little for it, and enough for one that recomputes and moves

@@ -9,7 +9,7 @@ from torch import nn
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.plan.step import StepOp
-from outsize.strategies.steps.step import Terms
+from outsize.strategies.step import Terms
 
 SHAPE = (2, 3, 32, 32)
 

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._functorch import config
+from torch.autograd import forward_ad
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from outsize.strategies.compat import (
     compile_errors,
+    is_transforming,
     made_by,
     no_global_hooks,
     noted,
@@ -124,3 +126,21 @@ def test_notes_of_memory_are_ended_whatever_happens_and_those_of_others_left_alo
     with pytest.raises(ValueError, match="in between"), noted(torch.device("cuda", 1)):
         raise ValueError("in between")
     assert on == ["all", None, "all", None]
+
+
+def test_inside_and_outside_of_transforms() -> None:
+    seen: list[bool] = []
+
+    def look(x: Tensor) -> Tensor:
+        seen.append(is_transforming())
+        return x.sum()
+
+    x = torch.ones(3)
+    look(x)
+    torch.func.grad(look)(x)
+    torch.func.vmap(look)(x)
+    torch.func.jvp(look, (x,), (x,))
+    with forward_ad.dual_level():
+        look(x)
+    look(x)
+    assert seen == [False, True, True, True, True, False]

@@ -33,8 +33,8 @@ from outsize.models import build_model
 from outsize.plan.plan import Plan
 from outsize.ranks import World
 from outsize.strategies.compose import Step, compose
-from outsize.strategies.cudagraph.graphed import NUM_PLAIN
-from outsize.strategies.swap.offload import in_full
+from outsize.strategies.cudagraph.capture import NUM_PLAIN
+from outsize.strategies.offload import in_full
 from outsize.tasks.segment.terms import count_terms, make_loss_terms
 
 _PLAN = Plan(purpose="train", batch=4, limit_bytes=1, peak_bytes=1, exact=True, why=())

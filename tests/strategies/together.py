@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from outsize.data.pixels.statistics import BandStatistics
 from tests.strategies.cudagraph.recorder import Recorder, record_on_cpu
 from torch import nn
 from torch._dynamo import lookup_backend
@@ -21,6 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from outsize.card import to_device
 from outsize.data.batch import Batch
+from outsize.data.statistics import BandStatistics
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.cost import StepCost

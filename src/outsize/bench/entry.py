@@ -9,8 +9,8 @@ from typing import Any
 
 from outsize.bench.gauge import Turn
 from outsize.plan.plan import Plan
-from outsize.strategies.cudagraph.graphed import Recordings
-from outsize.strategies.swap.traffic import Meter
+from outsize.strategies.cudagraph import Recordings
+from outsize.strategies.swap import Meter
 
 
 @dataclass

@@ -24,7 +24,7 @@ from outsize.measure.memory import sweep
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.stopping import Stopped
-from outsize.strategies.steps.step import Step
+from outsize.strategies.step import Step
 from outsize.train.made_up import MadeUpStep
 from outsize.units import format_bytes
 

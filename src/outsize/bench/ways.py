@@ -18,7 +18,7 @@ from outsize.measure.tracing.record import record
 from outsize.plan.plan import Compile, Swap, unplanned
 from outsize.strategies.compose import compose
 from outsize.strategies.find import find_module
-from outsize.strategies.steps.step import Forward, LossTerms, Step, Terms
+from outsize.strategies.step import Forward, LossTerms, Step, Terms
 from outsize.train.made_up import MadeUpStep
 
 OURS = "ours"  # no single way: one for each budget

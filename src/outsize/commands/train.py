@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from outsize.data.sampling import TrainingWindows
     from outsize.planning.jobs.preparing import Prepared
-    from outsize.strategies.cudagraph.graphed import Recordings
+    from outsize.strategies.cudagraph import Recordings
     from outsize.train.feed import Feed
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, TrainSettings
@@ -157,9 +157,9 @@ def _fit(
 ) -> Position:
     from outsize.planning.jobs.shortage import tightening
     from outsize.strategies.compose import compose
-    from outsize.strategies.cudagraph.graphed import Recordings
-    from outsize.strategies.steps.recover import recovering
-    from outsize.strategies.swap.traffic import Meter
+    from outsize.strategies.cudagraph import Recordings
+    from outsize.strategies.steps import recovering
+    from outsize.strategies.swap import Meter
     from outsize.tasks import task_of
     from outsize.train.loop import Hooks, fit
 
@@ -221,7 +221,7 @@ def _open_log(run: RunFolder, lessons: Lessons, state: Any, changes: Changes) ->
 
 def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
     """Let the feed go on where a saved training stood, and return what the loop goes on with; None begins anew."""
-    from outsize.strategies.swap.offload import as_held
+    from outsize.strategies.offload import as_held
 
     if state is None:
         return None
@@ -234,7 +234,7 @@ def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
 
 def _forget(recordings: Recordings, model: nn.Module) -> None:
     """Let go of what a step that failed has left in others' hands."""
-    from outsize.strategies.swap.offload import begin_anew
+    from outsize.strategies.offload import begin_anew
 
     recordings.let_go()
     begin_anew(model)

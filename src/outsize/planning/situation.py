@@ -102,9 +102,9 @@ def may_page(where: Situation) -> bool:
     """Whether recorded steps may have their memory by pages."""
     if where.device is None:
         return where.pages
-    from outsize.strategies.cudagraph.paged import why_not
+    from outsize.strategies.cudagraph import why_not_paged
 
-    return where.pages and why_not() is None
+    return where.pages and why_not_paged() is None
 
 
 def host_bytes(limit_bytes: int | None, where: Situation) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_module
 
 Backend = str | Callable[..., Any]
@@ -136,3 +137,8 @@ def noted(device: torch.device) -> Iterator[list[dict[str, Any]]]:
         found += torch.cuda.memory._snapshot(device)["device_traces"][index]
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def is_transforming() -> bool:
+    """Whether this is inside of `torch.func` (grad, vmap, jvp and so on), or of forward-mode derivatives."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -18,7 +18,7 @@ from outsize.files.private import NotPrivateError
 from outsize.plan.plan import Compile
 from outsize.strategies.compat import Backend, compile_errors, no_global_hooks, with_activation_budget
 from outsize.strategies.find import find_module
-from outsize.strategies.steps.step import Forward
+from outsize.strategies.step import Forward
 
 BACKEND: Backend = "inductor"
 _FOLDER_OF_CODE = "TORCHINDUCTOR_CACHE_DIR"

@@ -11,15 +11,12 @@ from torch import nn
 from outsize.data.batch import Batch
 from outsize.plan.plan import Fuse, Offload, Plan
 from outsize.strategies.compiled import compiled
-from outsize.strategies.cudagraph.graphed import Recordings, graphed
-from outsize.strategies.kernels.fusing import fused_layers
-from outsize.strategies.kernels.norm import fused
-from outsize.strategies.steps.across import refuse_norms_across
-from outsize.strategies.steps.micro import micro_batched
-from outsize.strategies.steps.recompute import Tell, saving
-from outsize.strategies.steps.step import Forward, LossTerms, Step, Terms
-from outsize.strategies.steps.tiled import tiled
-from outsize.strategies.swap.traffic import Meter
+from outsize.strategies.cudagraph import Recordings, graphed
+from outsize.strategies.forward import Tell, saving
+from outsize.strategies.kernels import fused_layers, fusing
+from outsize.strategies.step import Forward, LossTerms, Step, Terms
+from outsize.strategies.steps import micro_batched, refuse_norms_across, tiled
+from outsize.strategies.swap import Meter
 
 __all__ = ["LossTerms", "Step", "Terms", "compose"]
 
@@ -59,7 +56,7 @@ def compose(
 
 
 def _offload(model: nn.Module, setting: Offload, *, bf16: bool) -> None:
-    from outsize.strategies.swap.offload import compute_device, offload  # loads much that others do not need
+    from outsize.strategies.offload import compute_device, offload  # loads much that others do not need
 
     offload(model, setting, compute_device(model), bf16=bf16)
 
@@ -69,7 +66,7 @@ def _fused(step: Step, model: nn.Module, fuse: Fuse) -> Step:
     block = fused_layers(model, fuse)
 
     def run(batch: Batch, *, last: bool) -> Terms:
-        with block() if fused.fusing(batch.images.device.type) else nullcontext():
+        with block() if fusing(batch.images.device.type) else nullcontext():
             return step(batch, last=last)
 
     return run

@@ -149,8 +149,7 @@ def of_fuse(plan: Plan, ground: ProvingGround) -> Claim:
     import torch
 
     from outsize.measure.trying.apart import apart
-    from outsize.strategies.kernels.fused_layer import standing_in
-    from outsize.strategies.kernels.norm.fused import fusing
+    from outsize.strategies.kernels import fusing, standing_in
 
     on_gpu = ground.device.type == "cuda"
     if on_gpu and not fusing("cuda"):
@@ -181,9 +180,9 @@ def of_recording(plan: Plan, ground: ProvingGround) -> list[Claim]:
     if ground.device.type != "cuda":
         return [Claim(name, False, "a CPU records no CUDA graph", _ON_A_GPU) for name in names]
     if plan.paged:
-        from outsize.strategies.cudagraph.paged import why_not
+        from outsize.strategies.cudagraph import why_not_paged
 
-        missing = why_not()
+        missing = why_not_paged()
         if missing is not None:
             return [Claim(name, False, missing, "install a C compiler") for name in names]
     far = _recorded_apart(plan, ground)
@@ -199,7 +198,7 @@ def _recorded_apart(plan: Plan, ground: ProvingGround) -> Apart | str:
     import torch
 
     from outsize.measure.trying.apart import apart
-    from outsize.strategies.cudagraph.graphed import NUM_PLAIN
+    from outsize.strategies.cudagraph import NUM_PLAIN
 
     small, trial = ground.trial(plan)
     recorded = replace(small, graph=True, paged=plan.paged, swap=None)  # moved ones are proved by themselves

@@ -18,7 +18,7 @@ from outsize.data.targets import ClassRasters
 from outsize.job import TrainSection
 from outsize.plan.plan import Plan
 from outsize.strategies.compose import LossTerms, Terms, compose
-from outsize.strategies.steps.step import Step
+from outsize.strategies.step import Step
 from outsize.tasks.task import Task
 from outsize.train.optimizer import make_optimizer
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from outsize.data.batch import Batch
     from outsize.measure.trying.apart import Outcome
     from outsize.strategies.compose import LossTerms, Terms
-    from outsize.strategies.saved.hooks import SavedStats
-    from outsize.strategies.swap.traffic import Counters
+    from outsize.strategies.saved import SavedStats
+    from outsize.strategies.swap import Counters
 
 TOLERANCE = 1e-10  # of each tensor's largest value, in float64
 _SEED = 20240229
@@ -121,8 +121,8 @@ class StepTrial:
 
         from outsize.measure.trying.apart import outcome_of
         from outsize.strategies.compose import compose
-        from outsize.strategies.swap.offload import in_full
-        from outsize.strategies.swap.traffic import Meter
+        from outsize.strategies.offload import in_full
+        from outsize.strategies.swap import Meter
 
         twin, meter = self._twin(), Meter()
         step = compose(twin, self.loss_terms, plan, bf16=False, tell=lambda _: None, meter=meter)
@@ -136,7 +136,7 @@ class StepTrial:
 
         from outsize.measure.trying.apart import outcome_of
         from outsize.strategies.compose import compose
-        from outsize.strategies.cudagraph.graphed import Recordings
+        from outsize.strategies.cudagraph import Recordings
 
         twin, recordings = self._twin(), Recordings()
         step = compose(twin, self.loss_terms, plan, bf16=False, tell=tell, recordings=recordings)
@@ -155,9 +155,9 @@ class StepTrial:
 
     def met(self, plan: Plan) -> SavedStats:
         """Count what one forward saves, and which of the tensors to be recomputed it does not, or has to keep."""
-        from outsize.strategies.blocks.checkpointed import checkpointed
+        from outsize.strategies.blocks import checkpointed
         from outsize.strategies.compiled import compiled
-        from outsize.strategies.saved.hooks import SavedTensors
+        from outsize.strategies.saved import SavedTensors
 
         model, recompute = self._twin(), plan.recompute or Recompute()
         saved = SavedTensors(model, frozenset(recompute.saved), dear=frozenset(recompute.dear))

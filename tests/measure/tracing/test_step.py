@@ -21,7 +21,7 @@ from outsize.measure.tracing.step import likeliest, trace_step
 from outsize.models import build_model
 from outsize.plan.plan import Fuse
 from outsize.plan.step import BLOCK_BYTES, StepFacts, StepOp, Storage, allocated_bytes
-from outsize.strategies.kernels.fusing import fused_layers
+from outsize.strategies.kernels.layers import fused_layers
 
 
 def _loss(model: nn.Module, images: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from outsize.plan.cost import StepCost
 from outsize.plan.memory.swap import find_points
 from outsize.plan.step import StepFacts
 from outsize.plan.ways.blocks import list_blocks
-from outsize.strategies.blocks.checkpointed import checkpointed
+from outsize.strategies.blocks.checkpointing import checkpointed
 
 EVEN = line([10] * 5, [10] * 4, [10] * 4)
 

@@ -16,7 +16,7 @@ from outsize.errors import ModelError, PlanError
 from outsize.measure.tracing.record import record
 from outsize.plan.cost import StepCost
 from outsize.plan.step import Storage
-from outsize.strategies.steps.within import Within
+from outsize.strategies.forward.within import Within
 
 EXAMPLE = torch.randn(4, 64, 8, generator=torch.Generator().manual_seed(3))
 

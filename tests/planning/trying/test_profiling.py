@@ -99,7 +99,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[profiling.ProfiledStep]:
     monkeypatch.setattr("outsize.measure.memory.free_gpu_bytes", lambda _: 100 * 2**30)
     monkeypatch.setattr(lessons, "fingerprint", lambda _: "a GPU")
     monkeypatch.setattr("outsize.measure.remembered.is_shared", lambda _: False)
-    monkeypatch.setattr(fused, "fusing", lambda _: False)
+    monkeypatch.setattr(fused, "_builds", lambda _: False)
 
     def seen(subject: profiling.ProfiledStep, *_: object) -> str:
         subjects.append(subject)
@@ -184,7 +184,7 @@ def test_a_profile_that_takes_too_long_is_ended_and_told(
     monkeypatch.setattr(lessons, "fingerprint", lambda _: "a GPU")
     monkeypatch.setattr(remembered, "cache_folder", lambda: None)
     monkeypatch.setattr("outsize.measure.remembered.is_shared", lambda _: False)
-    monkeypatch.setattr(fused, "fusing", lambda _: False)
+    monkeypatch.setattr(fused, "_builds", lambda _: False)
     monkeypatch.setattr(profiling, "run_aside", endless)
     monkeypatch.setattr(profiling, "see", lambda _: pytest.fail("it is not done here instead"))
     effort = Effort(Budget(24.0, lambda: 0.0))
@@ -218,7 +218,7 @@ def test_a_plan_goes_by_what_was_learnt(
 ) -> None:
     named = situation_named("h200", 1, "bf16")
     here = Situation(named.machine, named.rates, bf16=True, device=torch.device("cuda", 0))
-    monkeypatch.setattr(fused, "fusing", lambda _: True)
+    monkeypatch.setattr(fused, "_builds", lambda _: True)
     monkeypatch.setattr(profiling, "learn_here", lambda *_, **__: _LEARNT)
     where = taught(job, model, 3, here, _QUIET)
     assert where.machine.usable_share == 0.91

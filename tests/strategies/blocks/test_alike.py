@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.strategies.blocks.alike import Checks, RunsOtherwise
-from outsize.strategies.blocks.checkpointed import checkpointed
+from outsize.strategies.blocks.checkpointing import checkpointed
+from outsize.strategies.step import Terms
 from outsize.strategies.steps.recover import recovering
-from outsize.strategies.steps.step import Terms
 
 
 class _Drifts(nn.Module):

@@ -19,7 +19,7 @@ from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
 from outsize.strategies.kernels import enlarged, fused_layer
 from outsize.strategies.kernels.enlarged import back_by_products
-from outsize.strategies.kernels.fusing import can_be_fused, fused_layers, fusible
+from outsize.strategies.kernels.layers import can_be_fused, fused_layers, fusible
 from outsize.strategies.saved.hooks import SavedTensors
 
 
@@ -57,8 +57,8 @@ def test_the_way_back_is_that_of_torch(
     sides: tuple[int, int], how: dict[str, Any], align_corners: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(enlarged, "pays", lambda *_: True)
-    monkeypatch.setattr("outsize.strategies.kernels.fusing.pays", lambda *_: True)
-    monkeypatch.setattr("outsize.strategies.kernels.fusing.suits", lambda _: True)
+    monkeypatch.setattr("outsize.strategies.kernels.layers.pays", lambda *_: True)
+    monkeypatch.setattr("outsize.strategies.kernels.layers.suits", lambda _: True)
     layer = nn.Upsample(mode="bilinear", align_corners=align_corners, **how)
     for last in (True, False):
         x = _pictures((2, 3, *sides), last=last).requires_grad_()

@@ -18,7 +18,7 @@ from outsize.plan.cost import StepCost
 from outsize.plan.plan import Fuse
 from outsize.strategies.kernels import fused_layer
 from outsize.strategies.kernels.folded import folded_convolution
-from outsize.strategies.kernels.fusing import can_be_fused, fused_layers, fusible
+from outsize.strategies.kernels.layers import can_be_fused, fused_layers, fusible
 
 
 @pytest.fixture(autouse=True)

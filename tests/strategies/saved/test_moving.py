@@ -25,9 +25,9 @@ from outsize.plan.plan import Plan, PlannedSwap, Swap
 from outsize.plan.search.mixture import Mixture, mix
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import BLOCK_BYTES
-from outsize.strategies.blocks.checkpointed import checkpointed
+from outsize.strategies.blocks.checkpointing import checkpointed
 from outsize.strategies.compose import Step, compose
-from outsize.strategies.steps.recompute import saving
+from outsize.strategies.forward.saving_tensors import saving
 from outsize.strategies.swap.traffic import Meter
 
 PLAIN = Plan("train", 2, limit_bytes=1, peak_bytes=1, exact=True, why=())

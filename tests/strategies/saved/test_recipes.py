@@ -145,7 +145,7 @@ def test_sum_and_relu_are_fused_with_the_norm(monkeypatch: pytest.MonkeyPatch) -
         calls.append((other is not None, relu))
         return normed(x, rows, other, relu=relu)
 
-    monkeypatch.setattr(fused, "normed", counted)
+    monkeypatch.setattr(recipes, "normed", counted)
     monkeypatch.setitem(recipes.FUSE, "cpu", True)
     model = Residual("both")
     with SavedTensors(model, recomputable(model, lambda: model(_IMAGES))) as saved:

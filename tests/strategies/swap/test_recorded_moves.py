@@ -24,9 +24,9 @@ from outsize.plan.plan import Plan
 from outsize.plan.search.mixture import mix
 from outsize.plan.search.timeline import Link
 from outsize.strategies.compose import Terms, compose
-from outsize.strategies.cudagraph import graphed
-from outsize.strategies.cudagraph.graphed import Beside, Recordings
-from outsize.strategies.steps.step import Step
+from outsize.strategies.cudagraph import capture as graphed
+from outsize.strategies.cudagraph.capture import Beside, Recordings
+from outsize.strategies.step import Step
 from outsize.strategies.swap import move
 from outsize.strategies.swap.streams import Copy, Mark, ThreadStreams, Way
 

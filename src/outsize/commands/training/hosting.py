@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.strategies.swap.traffic import Meter
+    from outsize.strategies.swap import Meter
 
 
 def place(model: nn.Module, plan: Plan, device: torch.device, *, bf16: bool) -> None:
@@ -23,7 +23,7 @@ def place(model: nn.Module, plan: Plan, device: torch.device, *, bf16: bool) -> 
 
         to_device(model, device)
     else:
-        from outsize.strategies.swap.offload import offload
+        from outsize.strategies.offload import offload
 
         offload(model, plan.offload, device, bf16=bf16)
 

@@ -164,13 +164,13 @@ def plan_to_go_on_with(run: RunFolder, prepared: Prepared, job: Job, reporter: R
 def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
     """Say what keeps a plan of an earlier day from being carried out here, if anything does."""
     from outsize.plan.limits import usable_bytes
-    from outsize.strategies.cudagraph import paged
-    from outsize.strategies.kernels.norm.fused import fusing
+    from outsize.strategies.cudagraph import why_not_paged
+    from outsize.strategies.kernels import fusing
 
     if plan.fuse is not None and not fusing(prepared.device.type):
         return "fuses layers, which Triton cannot build here (plain ones take longer and keep more)"
     if plan.paged:
-        why_not = paged.why_not()
+        why_not = why_not_paged()
         if why_not is not None:
             return f"has its memory by pages, which cannot be here ({why_not})"
         return (

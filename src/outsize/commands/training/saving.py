@@ -40,7 +40,7 @@ class Saving:
 
     def state(self, tensors: Mapping[str, Tensor], where: Mapping[str, Any]) -> None:
         """Save all that goes on from here: what was seen of the epoch, too, so that nobody has to look again."""
-        from outsize.strategies.swap.offload import in_full
+        from outsize.strategies.offload import in_full
         from outsize.train.checkpoint import save_state
 
         position = {**where, "seen": self.seen.counts()}

@@ -134,7 +134,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
     from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
     from outsize.plan.search import Link
     from outsize.plan.way import StepRequest
-    from outsize.strategies.swap.offload import weights_of
+    from outsize.strategies.offload import weights_of
     from outsize.tasks import task_of
 
     section, task = job.train, task_of(job.task)
@@ -179,8 +179,8 @@ class _StepOf(Protocol):
 def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _StepOf:
     """Return what tells the facts of a step by its number of samples, the size of its windows, and blocks run again."""
     from outsize.measure.tracing.step import trace_step
-    from outsize.strategies.blocks.checkpointed import checkpointed
-    from outsize.strategies.kernels.fusing import fused_layers
+    from outsize.strategies.blocks import checkpointed
+    from outsize.strategies.kernels import fused_layers
     from outsize.tasks import task_of
     from outsize.train.optimizer import optimizer_of
 
@@ -232,8 +232,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
 def _fuse(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Fuse | None:
     """Return the layers that run by kernels of our own; None where the job does not want that, or it cannot be."""
     from outsize.errors import TraceError
-    from outsize.strategies.kernels.fusing import fusible
-    from outsize.strategies.kernels.norm.fused import fusing
+    from outsize.strategies.kernels import fusible, fusing
 
     if where.kind != "cuda" or not job.train.fuse or (where.device is not None and not fusing("cuda")):
         return None

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from outsize.plan.way import Way
     from outsize.planning.jobs.preparing import Prepared
-    from outsize.strategies.steps.recover import Shortage, Tighten
-    from outsize.strategies.steps.step import Step
+    from outsize.strategies.step import Step
+    from outsize.strategies.steps import Shortage, Tighten
 
 
 def tightening(
@@ -32,7 +32,7 @@ def tightening(
 
     Several shortages follow one another down to the least that the planner knows; then its error ends the run.
     """
-    from outsize.strategies.swap.offload import can_begin_anew
+    from outsize.strategies.offload import can_begin_anew
 
     now = prepared.train_plan
 

@@ -26,10 +26,9 @@ from outsize.measure.tracing.step import state_bytes, trace_step
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
-from outsize.strategies.blocks.checkpointed import checkpointed
-from outsize.strategies.blocks.trial import unfit
-from outsize.strategies.steps.before import left_as_it_was
-from outsize.strategies.steps.within import Within, refuse_inside_another
+from outsize.strategies.blocks import checkpointed, unfit
+from outsize.strategies.forward import Within, refuse_inside_another
+from outsize.strategies.state import left_as_it_was
 
 Loss = Callable[[nn.Module, Any], Tensor]
 MakeOptimizer = Callable[[Any], Optimizer]

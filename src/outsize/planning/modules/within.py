@@ -35,9 +35,9 @@ from outsize.planning.modules.own_step import (
     traced,
     unfit_blocks,
 )
-from outsize.strategies.blocks.checkpointed import others_hooks
-from outsize.strategies.steps.before import followed_on_shapes
-from outsize.strategies.steps.within import Within
+from outsize.strategies.blocks import others_hooks
+from outsize.strategies.forward import Within
+from outsize.strategies.state import followed_on_shapes
 from outsize.units import format_bytes
 
 _NUM_TRIED = 4  # plans of a recorded step that are run

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from outsize.strategies.steps.step import Terms
+    from outsize.strategies.step import Terms
 
 _NUM_TIMED = 8
 _APART = 0.02  # of the losses of either way: rounding of a dozen steps, and not another training
@@ -83,7 +83,7 @@ def tried(trial: GraphTrial) -> Recorded:
     """
     import torch
 
-    from outsize.strategies.cudagraph.pages.pages import NO_MEMORY
+    from outsize.strategies.cudagraph import NO_MEMORY
 
     told: list[str] = []
     try:
@@ -165,7 +165,7 @@ def _run(run: Callable[[], Terms], device: torch.device) -> tuple[float, list[fl
     """Return the time of a step, and the losses of the first and of the last ones."""
     import torch
 
-    from outsize.strategies.cudagraph.graphed import NUM_PLAIN
+    from outsize.strategies.cudagraph import NUM_PLAIN
 
     def one(number: int) -> torch.Tensor:
         torch.manual_seed(number)  # dropout draws alike

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from outsize.measure.learning import SeenStep
     from outsize.plan.times import Learnt
     from outsize.planning.situation import Situation
-    from outsize.strategies.steps.step import Terms
+    from outsize.strategies.step import Terms
 
 _MUCH_MORE = 1.1  # room than a smaller step had: worth another profile
 

@@ -21,11 +21,10 @@ from outsize.measure.memory import ran_out
 from outsize.measure.tensors import tensors_in
 from outsize.measure.tracing.where import is_parameter
 from outsize.strategies.blocks.alike import is_opaque
-from outsize.strategies.blocks.checkpointed import Buffers, hooked_in
-from outsize.strategies.blocks.forwards import forward_of, run_instead
-from outsize.strategies.blocks.kept_state import equal
-from outsize.strategies.blocks.reachable import Reachable
+from outsize.strategies.blocks.checkpointing import Buffers, hooked_in
 from outsize.strategies.find import find_module
+from outsize.strategies.replaced import forward_of, run_instead
+from outsize.strategies.state import Reachable, equal
 
 _MOST_CALLS = 2  # of one block: a module that runs for each of many steps does the same in all
 _LOOSE = 0.01  # what kernels of a GPU that add up in any order may differ by, of the largest number

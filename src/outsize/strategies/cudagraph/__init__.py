@@ -1,1 +1,10 @@
-"""A step captured once and replayed as one CUDA graph."""
+"""A step captured once and replayed as one CUDA graph.
+
+step --> graphed (capture): runs NUM_PLAIN times, is captured, then replayed; Recordings let its memory go
+              '-> pages/: memory of a capture by pages, where it has no room in one piece
+"""
+
+from outsize.strategies.cudagraph.capture import NUM_PLAIN, Recordings, graphed
+from outsize.strategies.cudagraph.pages import NO_MEMORY, why_not_paged
+
+__all__ = ["NO_MEMORY", "NUM_PLAIN", "Recordings", "graphed", "why_not_paged"]

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from outsize.data.batch import Batch
 from outsize.ranks import World
-from outsize.strategies.steps.step import Step, Terms
+from outsize.strategies.step import Step, Terms
 
 BUCKET_BYTES = 25 * 2**20  # small enough to leave early, large enough for a link's full speed
 

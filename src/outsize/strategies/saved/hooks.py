@@ -15,12 +15,13 @@ from outsize.measure.tensors import without_history
 from outsize.measure.tracing.where import Where
 from outsize.plan.plan import Swap
 from outsize.plan.step import Key
-from outsize.strategies.saved.moving import Shuttle
+from outsize.strategies.saved.moving import moved
 from outsize.strategies.saved.packing import LearningPacking, Names, Packing, SavedStats, unpack
 from outsize.strategies.saved.recipes import fuses
 from outsize.strategies.saved.switch import Switch
 from outsize.strategies.saved.values import Kept, Value, leaves_of
 from outsize.strategies.saved.watch import ForwardWatch, Site
+from outsize.strategies.swap import Shuttle
 
 __all__ = ["SavedStats", "SavedTensors", "recomputable"]
 
@@ -102,7 +103,7 @@ class SavedTensors:
         packing.waits = self._waits
         if self.shuttle is None:
             return saved_tensors_hooks(packing.pack, unpack)
-        return self.shuttle.hooks(packing)
+        return moved(self.shuttle, packing)
 
     @contextmanager
     def _learning(self, names: Names) -> Iterator[None]:

@@ -1,10 +1,9 @@
-"""Moves saved tensors that a plan names to host memory, from within the hooks that pack them."""
+"""Hands the saved tensors that a plan names to swap, from within the hooks that pack them."""
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,120 +16,28 @@ from outsize.measure.tensors import fills_storage, is_read_otherwise
 from outsize.plan.plan import Swap
 from outsize.plan.step import BLOCK_BYTES, Key
 from outsize.strategies.saved.packing import Packing, unpack
-from outsize.strategies.saved.values import (
-    Kept,
-    Signal,
-    Slot,
-    Value,
-    geometry_of,
-    send,
-)
-from outsize.strategies.swap.move import Mover, Trip
-from outsize.strategies.swap.pinned import PinnedPool
-from outsize.strategies.swap.schedule import Eager, SwapSchedule
-from outsize.strategies.swap.traffic import Counters, Sums, SwapTally
+from outsize.strategies.saved.values import Kept, Signal, Slot, Value, geometry_of, send
+from outsize.strategies.swap import Shuttle, Trip
 from outsize.units import format_bytes
 
-# Marks for times cost the host a little: one forward of so many has them, not one of the first, which warm up.
-_TIMED_EVERY, _TIMED_AT = 50, 2
 
-
-class Shuttle:
-    """Moves what a plan names, in each forward of a training; host memory is taken by the first one."""
-
-    def __init__(self, device: torch.device, swap: Swap, tell: Callable[[str], object]) -> None:
-        self._device, self._swap, self._tell = device, swap, tell
-        late = {each.key for each in swap.moved if each.late}
-        by_plan = SwapSchedule.of(((each.key, each.release, each.fetch) for each in swap.moved), late)
-        self._times = by_plan if swap.ahead_bytes is None else Eager(swap.ahead_bytes)
-        self._signals = by_plan.fetch.keys() | by_plan.late.keys()
-        self._wanted = _Wanted(swap)
-        self._mover: Mover | None = None
-        self._told = False
-        self._is_recorded = False
-        self._before: Sums | None = None
-        self._each: Sums | None = None  # of a forward that was recorded
-        self.num_met: int | None = None  # of the tensors that the plan names, by the latest forward
-
-    @contextmanager
-    def hooks(self, packing: Packing) -> Iterator[None]:
-        """Run one forward inside this."""
-        if self._mover is None:
-            pool = PinnedPool(self._device, self._swap.pinned_bytes, tell=self._tell)
-            self._mover = Mover(self._device, self._times, pool)
-            # also where nobody closes it; not at the end of the process, when the driver may be gone
-            weakref.finalize(self, self._mover.close).atexit = False
-        mover = self._mover
-        mover.timed = not self._is_recorded and mover.tally.num_forwards % _TIMED_EVERY == _TIMED_AT
-        trip = mover.begin_forward()
-        moving = _Moving(packing, trip, self._wanted, self._signals)
-        try:
-            with saved_tensors_hooks(moving.pack, unpack):
-                yield
-        finally:
-            trip.end_forward()
-        if torch.is_grad_enabled():  # else nothing is saved
-            self._look_back(moving)
-
-    @contextmanager
-    def uncounted(self) -> Iterator[None]:
-        """Count nothing of what runs inside, which may be of any size."""
-        before = (SwapTally() if self._mover is None else self._mover.tally).so_far()
-        try:
+@contextmanager
+def moved(shuttle: Shuttle, packing: Packing) -> Iterator[None]:
+    """Run one forward inside this; tells of the first whose tensors are not those that were planned."""
+    trip, wanted = shuttle.begin_forward(), _Wanted(shuttle.swap)
+    moving = _Moving(packing, trip, wanted, shuttle.signals)
+    try:
+        with saved_tensors_hooks(moving.pack, unpack):
             yield
-        finally:
-            if self._mover is not None:
-                self._mover.tally.back_to(before)
-
-    def before_recording(self) -> None:
-        """Let all copies end: a recording knows nothing of what began before it. No marks of time are set in it."""
-        self._is_recorded = True
-        if self._mover is not None:
-            gc.collect()  # what would else be dropped in the middle of the recording
-            self._mover.rest()
-            self._before = self._mover.tally.so_far()
-
-    def end_recorded(self) -> None:
-        """Let compute wait for all copies, as the last that is recorded."""
-        if self._mover is not None:
-            self._mover.settle()
-            self._mover.streams.join()
-
-    def after_recording(self) -> None:
-        """Forget the marks of the recording, and note what each replay will move."""
-        self._is_recorded = False
-        if self._mover is not None:
-            self._mover.forget()
-            self._each = self._mover.tally.back_to(self._before) if self._before else self._each
-            self._before = None
-
-    def replayed(self) -> None:
-        """Count what a replay moves."""
-        if self._mover is not None and self._each is not None:
-            self._mover.tally.again(self._each)
-
-    def counters(self) -> Counters | None:
-        """Return what was moved since the last call, and how; None before the first forward."""
-        return None if self._mover is None else self._mover.counters()
-
-    def close(self) -> None:
-        """Give host memory back; what still lies there is lost."""
-        if self._mover is not None:
-            self._mover.close()
-            self._mover = None
-
-    def _look_back(self, moving: _Moving) -> None:
-        """Count what a forward did otherwise than planned, and tell of the first that may need more memory."""
-        assert self._mover is not None
-        before, self.num_met = self.num_met, moving.num_met
-        num_unmet = len(self._swap.moved) - moving.num_met if self._swap.ahead_bytes is None else 0
-        self._mover.tally.num_unmet += num_unmet
-        self._mover.tally.num_changed += moving.num_changed
-        # what the first forward does not save is told by who runs it
-        fewer = before is not None and moving.num_met < before
-        if not self._told and (moving.grown is not None or fewer):
-            self._told = True
-            self._tell(_changing(moving, num_unmet, len(self._swap.moved), self._wanted.least_bytes))
+    finally:
+        trip.end_forward()
+    if not torch.is_grad_enabled():
+        return  # nothing is saved
+    # what the first forward does not save is told by who runs it
+    fewer = shuttle.end_forward(moving.num_met, moving.num_changed)
+    if not shuttle.is_told and (moving.grown is not None or fewer):
+        shuttle.is_told = True
+        shuttle.tell(_changing(moving, shuttle.swap, wanted.least_bytes))
 
 
 class _Wanted:
@@ -217,7 +124,9 @@ class _Moving:
         return None if is_another or is_read_otherwise(tensor) else value
 
 
-def _changing(moving: _Moving, num_unmet: int, num_planned: int, least_bytes: int) -> str:
+def _changing(moving: _Moving, swap: Swap, least_bytes: int) -> str:
+    num_planned = len(swap.moved)
+    num_unmet = num_planned - moving.num_met if swap.ahead_bytes is None else 0
     found = f"{num_unmet} of {num_planned} not saved"
     if moving.grown is not None:
         (path, _, _), planned_bytes, found_bytes = moving.grown

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from outsize.strategies.kernels.norm import fused
+from outsize.strategies.kernels import fusing, normed
 from outsize.strategies.saved.values import Geometry, Kept, SavedUse, Value
 
 # Where batch norm (with the sum and the ReLU behind it) is replayed by one fused kernel instead of the kernels of
@@ -22,7 +22,7 @@ _aten = torch.ops.aten
 
 def fuses(kind: str) -> bool:
     """Whether batch norm is replayed by a fused kernel on a kind of device; builds one, the first time."""
-    return FUSE.get(kind, False) and fused.fusing(kind)
+    return FUSE.get(kind, False) and fusing(kind)
 
 
 Settings = tuple[
@@ -167,7 +167,7 @@ class Normed:
         bias = None if self.bias is None else self.bias.make(use)[0]
         other = None if self.other is None else self.other.make(use)[0]
         if self.statistics is not None:
-            return fused.normed(x, (*self.statistics, weight, bias), other, relu=self.relu)
+            return normed(x, (*self.statistics, weight, bias), other, relu=self.relu)
         made: Tensor = self.func(x, weight, bias, None, None, True, 0.0, self.eps)[0]
         made = made if other is None else made.add_(other)
         return made.relu_() if self.relu else made
@@ -204,7 +204,7 @@ def _make_fused(recipe: CallRecipe, use: SavedUse) -> Tensor | None:
         return None
     x, weight, bias = (_filled(each, use) for each in norm.args[:3])
     added = None if other is None else other.make(use)[0]
-    return fused.normed(x, (*norm.statistics, weight, bias), added, relu=relu)
+    return normed(x, (*norm.statistics, weight, bias), added, relu=relu)
 
 
 def _fusible(recipe: CallRecipe) -> tuple[CallRecipe | None, Source | None, bool]:

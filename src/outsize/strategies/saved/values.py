@@ -15,7 +15,7 @@ from outsize.strategies.overwritten import changed
 if TYPE_CHECKING:
     from outsize.plan.step import Key
     from outsize.strategies.saved.recipes import CallRecipe, Normed
-    from outsize.strategies.swap.move import MovedStorage, Trip
+    from outsize.strategies.swap import MovedStorage, Trip
 
 Geometry = tuple[torch.Size, tuple[int, ...], int | torch.SymInt]  # size, stride, offset in the storage
 

@@ -10,7 +10,7 @@ from outsize.data.batch import Batch
 from outsize.errors import PlanError, explain
 from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, norms_over
 from outsize.plan.plan import Plan
-from outsize.strategies.steps.step import Step, Terms
+from outsize.strategies.step import Step, Terms
 
 
 def refuse_norms_across(step: Step, model: nn.Module, plan: Plan) -> Step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from outsize.data.batch import Batch
-from outsize.strategies.steps.step import Step, in_parts
+from outsize.strategies.step import Step, in_parts
 
 
 def micro_batched(step: Step, num_parts: int) -> Step:

@@ -20,9 +20,9 @@ from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.memory import num_closed_gaps, ran_out
-from outsize.strategies.blocks.alike import RunsOtherwise
-from outsize.strategies.steps.before import Before
-from outsize.strategies.steps.step import Step, Terms
+from outsize.strategies.blocks import RunsOtherwise
+from outsize.strategies.state import Before
+from outsize.strategies.step import Step, Terms
 
 _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

@@ -61,7 +61,7 @@ def test_told_once_where_no_kernel_can_be_built(missing: str, monkeypatch: pytes
         monkeypatch.setitem(sys.modules, "triton.errors", None)
     else:
         pytest.importorskip("triton")
-    fused.fusing.cache_clear()
+    fused._builds.cache_clear()
     try:
         with pytest.warns(UserWarning, match="install triton" if missing == "triton" else "C compiler"):
             assert not fused.fusing("cuda")
@@ -69,4 +69,4 @@ def test_told_once_where_no_kernel_can_be_built(missing: str, monkeypatch: pytes
             warnings.simplefilter("error")
             assert not fused.fusing("cuda")
     finally:
-        fused.fusing.cache_clear()
+        fused._builds.cache_clear()

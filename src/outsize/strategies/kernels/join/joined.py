@@ -207,9 +207,9 @@ def _sums(grad: Tensor) -> Tensor:
     if is_fake(grad):
         return _sums_of_shapes(grad)
     if grad.is_cuda:
-        from outsize.strategies.kernels.norm import kernels as norm_kernels
+        from outsize.strategies.kernels.norm import sums_of_channels
 
-        return norm_kernels.sums(grad)
+        return sums_of_channels(grad)
     return grad.sum((0, 2, 3), dtype=torch.promote_types(grad.dtype, torch.float32))
 
 

@@ -77,6 +77,13 @@ def _forward(
     return y.relu_() if relu else y, mean, invstd
 
 
+def sums_of_channels(x: Tensor) -> Tensor:
+    """Return the sum of each channel of a tensor on a GPU, in float32."""
+    from outsize.strategies.kernels.norm import kernels as norm_kernels
+
+    return norm_kernels.sums(x)
+
+
 def _backward(grad: Tensor, x: Tensor, rows: Any, eps: float, *, relu: bool) -> tuple[Tensor, Tensor, Tensor]:
     mean, invstd, weight, bias = rows
     # a part of a larger gradient, as that of a concatenation, is copied: on shapes alone too, for it takes memory

@@ -16,9 +16,13 @@ Rows = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@cache
 def fusing(kind: str) -> bool:
     """Whether a kind of device has fused kernels that build here; tells once where it should have and has not."""
+    return _builds(kind)
+
+
+@cache
+def _builds(kind: str) -> bool:
     if kind != "cuda":
         return True  # as written below: to test it
     problem = _problem(kind)

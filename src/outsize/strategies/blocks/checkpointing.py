@@ -22,11 +22,11 @@ from torch.utils.checkpoint import checkpoint
 from outsize.errors import explain
 from outsize.measure.tensors import tensors_in
 from outsize.strategies.blocks.alike import Checks
-from outsize.strategies.blocks.forwards import forward_of, run_instead
-from outsize.strategies.blocks.transforms import is_transforming
+from outsize.strategies.compat import is_transforming
 from outsize.strategies.find import find_module
 from outsize.strategies.overwritten import changed
-from outsize.strategies.saved.draws import Draws
+from outsize.strategies.replaced import forward_of, run_instead
+from outsize.strategies.saved import Draws
 
 Tell = Callable[[str], object]
 

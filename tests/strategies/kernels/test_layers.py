@@ -28,11 +28,11 @@ from outsize.models.unet import JoinedConv2d
 from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Fuse, Plan, plan_from_dict
-from outsize.strategies.blocks.checkpointed import checkpointed
+from outsize.strategies.blocks.checkpointing import checkpointed
 from outsize.strategies.compose import compose
 from outsize.strategies.kernels import fused_layer
-from outsize.strategies.kernels.fusing import can_be_fused, fused_layers, fusible
 from outsize.strategies.kernels.join import joined
+from outsize.strategies.kernels.layers import can_be_fused, fused_layers, fusible
 from outsize.strategies.kernels.norm import batch_norm, fused
 from outsize.strategies.saved.hooks import SavedTensors
 
@@ -81,7 +81,7 @@ def _far(ours: list[Tensor], theirs: list[Tensor]) -> float:
 def test_a_planned_step_is_plain_where_kernels_cannot_be_built(
     monkeypatch: pytest.MonkeyPatch, builds: bool
 ) -> None:
-    monkeypatch.setattr(fused, "fusing", lambda _: builds)
+    monkeypatch.setattr(fused, "_builds", lambda _: builds)
     forward, num_fused = batch_norm._forward, 0
 
     def counted(*args: Any, **settings: Any) -> Any:

@@ -22,12 +22,12 @@ from outsize.plan.ways import find_fusible
 from outsize.strategies.compat import made_by
 from outsize.strategies.find import find_module
 from outsize.strategies.kernels.enlarged import Scales, back_by_products, pays
-from outsize.strategies.kernels.entropy.cross_entropy import summed
+from outsize.strategies.kernels.entropy import summed
 from outsize.strategies.kernels.folded import can_fold, folded_convolution, folds
 from outsize.strategies.kernels.fused_layer import suits
-from outsize.strategies.kernels.join.joined import ConvWindow, can_shift, joined_convolution
-from outsize.strategies.kernels.norm.batch_norm import FusedNorm
-from outsize.strategies.kernels.pool.max_pool import FusedPool, can_pool
+from outsize.strategies.kernels.join import ConvWindow, can_shift, joined_convolution
+from outsize.strategies.kernels.norm import FusedNorm
+from outsize.strategies.kernels.pool import FusedPool, can_pool
 
 
 def fused_layers(model: nn.Module, fuse: Fuse) -> Callable[[], AbstractContextManager[None]]:

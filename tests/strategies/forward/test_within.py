@@ -16,7 +16,7 @@ from outsize.measure.tensors import format_shapes, num_values, shapes_of
 from outsize.measure.tracing.step import trace_step
 from outsize.plan.cost import StepCost
 from outsize.plan.limits import USABLE
-from outsize.strategies.steps.within import Within
+from outsize.strategies.forward.within import Within
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 LARGER = torch.randn(6, 3, 64, 64, generator=torch.Generator().manual_seed(2))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outsize.strategies.blocks.reachable import Reachable
+from outsize.strategies.state.reachable import Reachable
 
 
 class Before:

@@ -18,11 +18,11 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from outsize.errors import PlanError, explain
 from outsize.measure.tensors import Shapes, format_shapes, num_values, shapes_of
 from outsize.plan.plan import Plan, Recompute
-from outsize.strategies.blocks.checkpointed import checkpointed
-from outsize.strategies.blocks.forwards import forward_of, run_instead
-from outsize.strategies.blocks.transforms import is_transforming
-from outsize.strategies.saved.hooks import SavedTensors
-from outsize.strategies.steps.recompute import unmet_by, waits_of
+from outsize.strategies.blocks import checkpointed
+from outsize.strategies.compat import is_transforming
+from outsize.strategies.forward.saving_tensors import unmet_by, waits_of
+from outsize.strategies.replaced import forward_of, run_instead
+from outsize.strategies.saved import SavedTensors
 
 
 class Within:

@@ -6,7 +6,7 @@ from functools import partial
 
 from outsize.data.batch import Batch
 from outsize.plan.plan import Tiling
-from outsize.strategies.steps.step import Step, in_parts
+from outsize.strategies.step import Step, in_parts
 from outsize.tiles.grid import cover
 from outsize.tiles.window import Tile
 

@@ -9,11 +9,9 @@ from torch import nn
 
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.step import Key
-from outsize.strategies.blocks.alike import Checks
-from outsize.strategies.blocks.checkpointed import checkpointed
-from outsize.strategies.saved.hooks import SavedStats, SavedTensors
-from outsize.strategies.saved.moving import Shuttle
-from outsize.strategies.swap.traffic import Meter
+from outsize.strategies.blocks import Checks, checkpointed
+from outsize.strategies.saved import SavedStats, SavedTensors
+from outsize.strategies.swap import Meter, Shuttle
 
 Tell = Callable[[str], object]
 

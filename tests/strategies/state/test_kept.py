@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from outsize.strategies.blocks.kept_state import Items, Numbers, Rest, State, Variables, equal
+from outsize.strategies.state.kept import Items, Numbers, Rest, State, Variables, equal
 
 
 @pytest.mark.parametrize("items", [[1, 2], {1, 2}, deque([1, 2], maxlen=2), bytearray(b"ab")])

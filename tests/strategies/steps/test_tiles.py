@@ -22,7 +22,7 @@ from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import LossTerms, compose
-from outsize.strategies.steps.tiled import take_tile
+from outsize.strategies.steps.tiles import take_tile
 from outsize.tasks.segment.terms import count_terms, make_loss_terms
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import Halo, derive_halo

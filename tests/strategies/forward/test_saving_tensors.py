@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from outsize.plan.plan import Recompute
+from outsize.strategies.forward.saving_tensors import saving
 from outsize.strategies.saved.hooks import recomputable
-from outsize.strategies.steps.recompute import saving
 
 
 def _net() -> nn.Module:

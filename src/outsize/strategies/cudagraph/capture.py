@@ -25,9 +25,9 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.strategies.compat import ask_no_pool, drop_pool
-from outsize.strategies.cudagraph.paged import PagedMemory
-from outsize.strategies.steps.before import Before
-from outsize.strategies.steps.step import Step, Terms
+from outsize.strategies.cudagraph.pages import PagedMemory
+from outsize.strategies.state import Before
+from outsize.strategies.step import Step, Terms
 from outsize.tiles.window import Window
 
 NUM_PLAIN = 3  # steps before one is recorded

@@ -28,8 +28,7 @@ from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepFacts
 from outsize.plan.ways.offload import offloaded
 from outsize.strategies.compose import Terms, compose
-from outsize.strategies.saved.hooks import recomputable
-from outsize.strategies.swap.offload import (
+from outsize.strategies.offload import (
     as_held,
     compute_device,
     in_full,
@@ -37,6 +36,7 @@ from outsize.strategies.swap.offload import (
     offload,
     weights_of,
 )
+from outsize.strategies.saved.hooks import recomputable
 from outsize.strategies.swap.traffic import Meter
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
 

@@ -16,12 +16,12 @@ import torch
 
 from outsize.files import cache as user_folders
 from outsize.strategies.compiled import _FOLDER_OF_CODE, _keep_code_to_ourselves
-from outsize.strategies.cudagraph import paged
-from outsize.strategies.cudagraph.paged import PagedMemory, why_not
 from outsize.strategies.cudagraph.pages import addresses as addresses_module
+from outsize.strategies.cudagraph.pages import memory as paged
 from outsize.strategies.cudagraph.pages import pages
 from outsize.strategies.cudagraph.pages.addresses import NoAddressesError, addresses
 from outsize.strategies.cudagraph.pages.apart import num_elements, uses_of
+from outsize.strategies.cudagraph.pages.memory import PagedMemory, why_not_paged
 from outsize.strategies.cudagraph.pages.pages import PAGE_BYTES, Pages
 from outsize.strategies.cudagraph.pages.sharing import AddressUse
 
@@ -31,9 +31,9 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known() -> Iterator[None]:
-    why_not.cache_clear()
+    why_not_paged.cache_clear()
     yield
-    why_not.cache_clear()
+    why_not_paged.cache_clear()
     addresses.cache_clear()
 
 
@@ -132,7 +132,7 @@ def test_without_a_compiler_it_says_so(
     with pytest.raises(NoAddressesError, match=text):
         addresses()
     monkeypatch.setattr(paged, "driver", lambda: None)
-    assert text in str(why_not())
+    assert text in str(why_not_paged())
 
 
 def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("libcuda.so.1: no such file")
 
     monkeypatch.setattr(paged, "driver", missing)
-    assert why_not() == "libcuda.so.1: no such file"
+    assert why_not_paged() == "libcuda.so.1: no such file"
 
 
 def test_notes_tell_when_addresses_are_in_use() -> None:

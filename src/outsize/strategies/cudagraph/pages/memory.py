@@ -30,7 +30,7 @@ _TIMES = 8  # as many addresses as the card has bytes: each is taken once, howev
 
 
 @cache
-def why_not() -> str | None:
+def why_not_paged() -> str | None:
     """Say why memory cannot be given by pages on this machine; None: it can."""
     try:
         driver()

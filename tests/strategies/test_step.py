@@ -11,9 +11,9 @@ from torch import Tensor
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.plan.plan import Tiling
+from outsize.strategies.step import Step, Terms
 from outsize.strategies.steps.micro import micro_batched
-from outsize.strategies.steps.step import Step, Terms
-from outsize.strategies.steps.tiled import tiled
+from outsize.strategies.steps.tiles import tiled
 
 TILING = Tiling(core_px=8, halo_before_px=(2, 2), halo_after_px=(2, 2), stride_px=2)
 

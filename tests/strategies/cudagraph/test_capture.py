@@ -11,9 +11,9 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
-from outsize.strategies.cudagraph import graphed as module
-from outsize.strategies.cudagraph.graphed import NUM_PLAIN, Recordings, graphed
-from outsize.strategies.steps.step import Terms
+from outsize.strategies.cudagraph import capture as module
+from outsize.strategies.cudagraph.capture import NUM_PLAIN, Recordings, graphed
+from outsize.strategies.step import Terms
 
 
 class Stage:

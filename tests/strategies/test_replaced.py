@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from outsize.strategies.blocks.forwards import forward_of, run_instead
+from outsize.strategies.replaced import forward_of, run_instead
 
 
 def test_functions_lie_over_one_another_and_go_again() -> None:

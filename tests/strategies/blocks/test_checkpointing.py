@@ -14,7 +14,7 @@ from outsize.errors import ModelError, PlanError
 from outsize.measure.memory import LiveBytes
 from outsize.models import build_model
 from outsize.plan.step import Key
-from outsize.strategies.blocks.checkpointed import checkpointed
+from outsize.strategies.blocks.checkpointing import checkpointed
 from outsize.strategies.saved.hooks import SavedTensors, recomputable
 
 _BLOCKS = ("encoder.0", "encoder.1", "bottleneck", "decoder.1")
