@@ -13,7 +13,10 @@ from outsize.models import MODELS
 
 def test_options_are_those_of_the_builders() -> None:
     for name, builder in MODELS.items():
-        named = getattr(builder, "option_names", None) or inspect.signature(builder).parameters
+        named = (
+            getattr(getattr(builder, "func", builder), "option_names", None)
+            or inspect.signature(builder).parameters
+        )
         own = {each for each in named if each not in ("num_classes", "in_channels")}
         starts = {"weights"} if name in OF_OBJECTS else set()
         assert set(OPTIONS[name]) == own | starts, name

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from outsize.errors import ModelError, explain
 
+_DENSE = ("score", "nms_iou", "most", "overlap_px", "weights")
 OPTIONS = {  # of each model, as its builder has them
     "digits": ("width", "picture_px"),
     "erfnet": ("width", "dropout", "early_dropout", "output"),
@@ -41,11 +42,14 @@ OPTIONS = {  # of each model, as its builder has them
         "head_width",
         "weights",
     ),
+    "torchvision:fcos_resnet50_fpn": _DENSE,
+    "torchvision:retinanet_resnet50_fpn_v2": _DENSE,
     "unet": ("levels", "width", "convs", "norm", "upsampling"),
     "wider_resnet38": ("width",),
 }
 LOGITS = "logits"  # an option of all models of pixels: one logit for two classes
-OF_OBJECTS = ("maskrcnn", "fastbox")  # detectors
+DETECTORS = ("fastbox", "torchvision:fcos_resnet50_fpn", "torchvision:retinanet_resnet50_fpn_v2")
+OF_OBJECTS = ("maskrcnn", *DETECTORS)
 NOT_OF_PIXELS = (*OF_OBJECTS, "digits")
 MODEL_NAMES = tuple(OPTIONS)
 LIBRARY_PREFIX = "smp:"  # of a model of segmentation-models-pytorch, whose names only the library knows

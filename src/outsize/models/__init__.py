@@ -11,6 +11,7 @@ from torch import nn
 
 from outsize.errors import ModelError, explain
 from outsize.job.models import LIBRARY_PREFIX, LOGITS, NOT_OF_PIXELS, OF_OBJECTS, refuse_unknown_options
+from outsize.models.dense import FCOS_NAME, RETINANET_NAME, DenseDetector
 from outsize.models.digits import DigitNet
 from outsize.models.erfnet import ERFNet
 from outsize.models.fastbox import FastBox
@@ -28,6 +29,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "maskrcnn": MaskRCNN,
     "digits": DigitNet,
     "fastbox": FastBox,
+    FCOS_NAME: partial(DenseDetector, FCOS_NAME),
+    RETINANET_NAME: partial(DenseDetector, RETINANET_NAME),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -17,20 +18,21 @@ _MULTIPLIERS = (-7046029254386353131, -4658895280553007687, -7723592293110705685
 def anchors_of(
     shapes: Sequence[tuple[int, int]],
     strides: Sequence[int],
-    sizes_px: Sequence[float],
+    sizes_px: Sequence[float | Sequence[float]],
     ratios: Sequence[float],
     device: torch.device,
 ) -> list[Tensor]:
-    """Return the anchors of each level of a pyramid, (row, column, ratio) in this order: (anchor, 4).
+    """Return the anchors of each level of a pyramid, (row, column, ratio, size) in this order: (anchor, 4).
 
-    `ratios` are height over width; each anchor has the area of a square of its level's size.
+    `ratios` are height over width; each anchor has the area of a square of its level's size, or of one of its sizes.
     """
     found = []
-    for (height, width), stride, size_px in zip(shapes, strides, sizes_px, strict=True):
+    for (height, width), stride, sizes in zip(shapes, strides, sizes_px, strict=True):
+        of_level = (sizes,) if isinstance(sizes, int | float) else tuple(sizes)
         rows = torch.arange(height, device=device, dtype=torch.float32) * stride
         cols = torch.arange(width, device=device, dtype=torch.float32) * stride
         per_ratio = []
-        for ratio in ratios:
+        for ratio, size_px in product(ratios, of_level):
             # rounded, as those that published weights were trained with
             half_height, half_width = (
                 round(size_px * math.sqrt(ratio) / 2),
