@@ -33,3 +33,13 @@ def test_messages_go_beside_kernels_or_between_them() -> None:
     assert stage.messages_s == 6.5
     assert slot_s(stage, terms) == 6.5
     assert slot_s(stage, Terms(2, 4, copies_overlap=False)) == pytest.approx(6.0 + 2 * 6.5)
+
+
+def test_merged_layers_keep_their_sums_and_what_crosses() -> None:
+    chain = plain([1.0 + at % 3 for at in range(40)], sizes=[at + 1 for at in range(39)], saved=3, state=5)
+    few = chain.merged(8)
+    assert len(few) <= 8
+    assert few.forward_s(0, len(few)) == pytest.approx(chain.forward_s(0, 40))
+    assert few.state_bytes(0, len(few)) == 5 * 40
+    assert set(few.crossing) <= set(chain.crossing)
+    assert chain.merged(40) is chain

@@ -6,10 +6,12 @@ layer     0 --- 1 --- 2 --- 3 --- 4          crossing(1): what a cut behind laye
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from outsize.plan.step import StepFacts, StepOp
 from outsize.plan.times import Clock, host_calls, together
@@ -79,6 +81,45 @@ class Chain:
     def state_bytes(self, first: int, end: int) -> int:
         """Return weights, gradients and optimizer state of layers."""
         return int(self._between("state_bytes", first, end))
+
+    @cached_property
+    def skips(self) -> tuple[Stream, ...]:
+        """What passes over at least one layer."""
+        return tuple(each for each in self.streams if max(each.read) > each.made + 1)
+
+    def merged(self, most: int) -> Chain:
+        """Return a chain of at most so many layers, neighbours joined so that all take about as long."""
+        places = self.places(most)
+        if len(places) + 1 >= len(self.layers):
+            return self
+        ends = [*places, len(self.layers)]
+        owner = [bisect(places, layer) for layer in range(len(self.layers))]
+        names = [each.name for each in fields(ChainLayer) if each.name != "name"]
+        layers = []
+        for first, end in zip([0, *places], ends, strict=True):
+            sums: dict[str, Any] = {name: self._between(name, first, end) for name in names}
+            layers.append(replace(self.layers[first], **sums))
+        streams = []
+        for each in self.streams:
+            read = {owner[layer] for layer in each.read} - {owner[each.made]}
+            if read:
+                streams.append(Stream(owner[each.made], tuple(sorted(read)), each.num_bytes))
+        return Chain(tuple(layers), tuple(streams), self.overlaps)
+
+    def places(self, most: int) -> list[int]:
+        """Return the layers that a cut may come before: all of a short chain, else fewer than `most`, even in time."""
+        length = len(self.layers)
+        if length <= most:
+            return list(range(1, length))
+        whole_s = self.forward_s(0, length) + self.backward_s(0, length)
+        found, reached = [], 0
+        for place in range(1, length):
+            now_s = self.forward_s(0, place) + self.backward_s(0, place)
+            share = now_s / whole_s if whole_s else place / length
+            if int(share * most) > reached:
+                reached = int(share * most)
+                found.append(place)
+        return found
 
     def messages(self, owner: Sequence[int]) -> dict[tuple[int, int], int]:
         """Return the bytes that go from part to part, straight, where `owner` names each layer's part."""

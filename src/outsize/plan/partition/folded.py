@@ -26,9 +26,9 @@ from outsize.units import format_bytes, format_count
 
 __all__ = ["fold_chain"]
 
-# Pairs of cuts are tried, so positions are thinned out to about so many, evenly by time; the best pair is then moved
-# layer by layer.
-_MOST_POSITIONS = 48
+# Pairs of cuts are tried, so positions are thinned out, evenly by time: to a few, which tell how long it takes at most,
+# then to more. The best cuts are then moved layer by layer.
+_FEW_POSITIONS, _MOST_POSITIONS = 8, 24
 Cuts = tuple[
     tuple[int, int], ...
 ]  # for each rank the layers that it and those before it have: the first a, from b on
@@ -38,8 +38,9 @@ def fold_chain(chain: Chain, terms: Terms) -> Partition:
     """Return the fold with the least time of a step that fits; the best of all where the chain is short."""
     num_stages = 2 * terms.num_ranks - 1
     refuse_terms(chain, terms, num_stages=num_stages)
-    positions = _positions(chain, max(_MOST_POSITIONS, 2 * num_stages))
-    cuts = _best(chain, terms, positions) if len(positions) >= num_stages - 1 else None
+    few = _best(chain, terms, chain.places(max(_FEW_POSITIONS, num_stages)), math.inf)
+    most_s = math.inf if few is None else _step_s(chain, terms, few)
+    cuts = _best(chain, terms, chain.places(max(_MOST_POSITIONS, 2 * num_stages)), most_s) or few
     if cuts is None:
         found = f"{format_count(len(chain), 'layer')} and {format_bytes(terms.room_bytes)} each"
         need = "a part of the encoder, one of the decoder and their memory on each rank"
@@ -53,14 +54,28 @@ def fold_chain(chain: Chain, terms: Terms) -> Partition:
     return Partition(stages, terms, bound_s, whole_s, folded=True, why=reasons(stages, chain, terms))
 
 
-def _best(chain: Chain, terms: Terms, positions: Sequence[int]) -> Cuts | None:
-    """Take ranks from the outside in: what is left is always one run of layers from a to before b."""
+def _best(chain: Chain, terms: Terms, positions: Sequence[int], most_s: float) -> Cuts | None:
+    """Take ranks from the outside in: what is left is always one run of layers from a to before b.
+
+    What takes longer than `most_s`, or leaves more to the ranks that follow, is passed over.
+    """
+
+    def busy_s(first: int, end: int) -> float:
+        return terms.num_micro * (chain.forward_s(first, end) + chain.backward_s(first, end))
+
+    limit_s = most_s * (1 + 1e-9)
     reached: dict[tuple[int, int], tuple[float, Cuts]] = {(0, len(chain)): (0.0, ())}
     for rank in range(terms.num_ranks - 1):
         found: dict[tuple[int, int], tuple[float, Cuts]] = {}
         for (left, right), (cost_s, cuts) in reached.items():
             for a in (each for each in positions if left < each < right):
+                one_s = busy_s(left, a)
+                if one_s > limit_s:
+                    break
                 for b in (each for each in positions if a < each < right):
+                    too_much = one_s + busy_s(b, right) > limit_s
+                    if too_much or busy_s(a, b) > limit_s * (terms.num_ranks - 1 - rank):
+                        continue
                     own_s = _rank_s(chain, terms, rank, (left, a), (b, right))
                     total_s = max(cost_s, own_s)
                     if total_s < found.get((a, b), (math.inf, ()))[0]:
@@ -92,7 +107,8 @@ def _pair(
     chain: Chain, terms: Terms, rank: int, one: tuple[int, int], two: tuple[int, int] | None
 ) -> tuple[Stage, ...] | None:
     """Return the stages of a rank, both kept or both recomputed, whichever fits."""
-    num = on_the_way(replace(terms, num_ranks=2 * terms.num_ranks), rank)
+    # one way through and back, and as many again to work on while the first are at the bottom
+    num = on_the_way(replace(terms, num_ranks=3 * terms.num_ranks), rank)
     parts = [each for each in (one, two) if each is not None]
     state = [chain.state_bytes(*each) for each in parts]
     saved = [chain.saved_bytes(*each) for each in parts]
@@ -121,7 +137,7 @@ def _between_ranks(chain: Chain, parts: Sequence[tuple[int, int]], number: int) 
     (one, one_end), (two, two_end) = parts
     home = sum(
         each.num_bytes
-        for each in chain.streams
+        for each in chain.skips
         if one <= each.made < one_end and any(two <= layer < two_end for layer in each.read)
         and not any(one_end <= layer < two for layer in each.read)
     )  # fmt: skip
@@ -169,20 +185,3 @@ def _moved(chain: Chain, terms: Terms, cuts: Cuts) -> Cuts:
                 if tried_s < best_s * (1 - 1e-12):
                     cuts, best_s, gains = tried, tried_s, True
     return cuts
-
-
-def _positions(chain: Chain, most: int) -> list[int]:
-    """Return places for cuts: all of a short chain, else about evenly spread over its time."""
-    length = len(chain)
-    if length <= most:
-        return list(range(1, length))
-    whole_s = chain.forward_s(0, length) + chain.backward_s(0, length)
-    found, reached = [], 0
-    for place in range(1, length):
-        share = (
-            (chain.forward_s(0, place) + chain.backward_s(0, place)) / whole_s if whole_s else place / length
-        )
-        if int(share * most) > reached:
-            reached = int(share * most)
-            found.append(place)
-    return found

@@ -1,0 +1,14 @@
+"""A training on GPUs that need not be here, played out from numbers.
+
+Partition ---> stages_of ---> play       GPipe, 1F1B, interleaved, zero-bubble; who runs what, and who waits
+gradients ---> sum_gradients_s           ring or tree over named links, beneath backward or after it
+a step    ---> scaled                    with the slowest of n, with gradients, with samples that come late
+all of it ---> arrange                   tiles x stages x replicas of a cluster, the fastest first
+FlatUNet: the published U-Nets as layers, from their sizes alone
+"""
+
+from outsize.plan.simulate.cluster import Arrangement, Cluster, Workshare, arrange
+from outsize.plan.simulate.pipeline import Played, play, stages_of
+from outsize.plan.simulate.unets import FlatUNet
+
+__all__ = ["Arrangement", "Cluster", "FlatUNet", "Played", "Workshare", "arrange", "play", "stages_of"]
