@@ -112,9 +112,19 @@ _TIGHT = ("model.levels=3", "model.width=4", "train.tile_px=256", "limits.host_m
 @pytest.mark.parametrize(
     ("name", "draw", "extra"),
     [
-        ("dubai", _dubai, ()),
-        ("buildings", _buildings, ("data.split.block_px=160", "data.split.gap_px=32")),
-        ("sentinel2", _sentinel2, ("data.labels=landcover.geojson", "model.width=4")),
+        pytest.param("dubai", _dubai, (), marks=pytest.mark.long),
+        pytest.param(
+            "buildings",
+            _buildings,
+            ("data.split.block_px=160", "data.split.gap_px=32"),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "sentinel2",
+            _sentinel2,
+            ("data.labels=landcover.geojson", "model.width=4"),
+            marks=pytest.mark.long,
+        ),
         ("satellite", _satellite, _TIGHT),
     ],
 )

@@ -24,6 +24,7 @@ def plan_error(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return plan_error
 
 
+@pytest.mark.long
 def test_predicted_memory_is_what_lives(
     plan_error: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

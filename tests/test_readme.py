@@ -28,6 +28,7 @@ def test_every_verb_is_shown() -> None:
     assert shown == verbs | {group.name for group in cli.app.registered_groups}
 
 
+@pytest.mark.long
 def test_the_verbs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # the demo as it is, but with less of everything

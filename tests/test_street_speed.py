@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.long
 def test_street_speed(tmp_path: Path) -> None:
     out = tmp_path / "results" / "2026-01-01-cpu-street-speed"
     options = ("--device", "cpu", "--small", "--networks", "erfnet", "--out", str(out))

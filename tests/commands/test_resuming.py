@@ -67,7 +67,7 @@ def test_fused_layers_go_on_only_where_their_kernels_can_be_built(
         assert len(warned) == 1
         assert "fuses layers, which Triton cannot build here" in warned[0]
         assert "take longer and keep more" in warned[0]
-        assert "may round otherwise" in warned[0]
+        assert "with other rounding" in warned[0]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_memory_by_pages_may_be_filled_further_where_it_can_be_given(
     plans["train"] |= {"fuse": None, "graph": True, "paged": True, "peak_bytes": int(share * limit_bytes)}
     fusing_run.plan.write_text(json.dumps(plans))
     monkeypatch.setattr("outsize.strategies.cudagraph.why_not_paged", lambda: why_not)
-    monkeypatch.setattr("outsize.plan.predict.choose.limit_of", lambda *_: limit_bytes)
+    monkeypatch.setattr("outsize.plan.limits.limit_of", lambda *_: limit_bytes)
     _train(job_path, "resume", "json")
     warned = [text for text in _said(capsys.readouterr().out) if "began with" in text]
     assert json.loads(fusing_run.plan.read_text())["train"]["paged"] == (not told)
@@ -141,9 +141,9 @@ def test_a_run_beside_its_job_is_refused_before_the_job_is_lost(job_path: Path, 
     job_path.write_text(text)
     files = sorted(job_path.parent.rglob("*"))
     match = (
-        "would write over its job .*--set run="
+        "would overwrite its job .*--set run="
         if mode == "overwrite"
-        else "write over its job|not outsize's own"
+        else "overwrite its job|not outsize's own"
     )
     with pytest.raises(OutputError, match=match):
         train(
@@ -162,7 +162,7 @@ def test_the_copy_of_the_job_in_a_run_may_be_given(job_path: Path, monkeypatch: 
     for mode in ("resume", "overwrite"):
         train(run.job, overrides=(), device_name="cpu", mode=mode, reporter=Reporter("quiet"))
     run.job.write_text("# a remark\n" + run.job.read_text())
-    with pytest.raises(OutputError, match="would write over its job"):
+    with pytest.raises(OutputError, match="would overwrite its job"):
         train(run.job, overrides=(), device_name="cpu", mode="resume", reporter=Reporter("quiet"))
 
 

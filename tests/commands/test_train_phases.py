@@ -121,7 +121,7 @@ def test_a_phase_that_there_is_no_time_for_is_told(
     two_phases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        loop_module.Recipe, "spent", lambda _, phase, __: float(phase)
+        loop_module.TrainSettings, "spent", lambda _, phase, __: float(phase)
     )  # all, when the second begins
     settings = {"device_name": "cpu", "mode": "new", "reporter": Reporter("json")}
     train(two_phases, overrides=[f"run={tmp_path / 'run'}", "train.max_minutes=1"], **settings)

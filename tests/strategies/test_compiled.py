@@ -111,7 +111,9 @@ SETTINGS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [each if each == "all" else pytest.param(each, marks=pytest.mark.long) for each in SETTINGS]
+)
 def test_training_is_the_same(name: str, graphs: list[object]) -> None:
     plain, ours = _unet().double(), _unet().double()
     settings = SETTINGS[name]()
@@ -127,6 +129,7 @@ def test_training_is_the_same(name: str, graphs: list[object]) -> None:
     assert not any("forward" in vars(module) for module in ours.modules())
 
 
+@pytest.mark.long
 def test_training_of_an_encoder_from_elsewhere_is_the_same(graphs: list[object]) -> None:
     torch.manual_seed(2)
     plain = build_model("smp:Unet/resnet18", num_classes=2, in_channels=4).double()
@@ -140,6 +143,7 @@ def test_training_of_an_encoder_from_elsewhere_is_the_same(graphs: list[object])
     assert len(graphs) == len(blocks)
 
 
+@pytest.mark.long  # a minute of a C++ compiler, where nothing is kept of an earlier run
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_training_is_the_same_in_machine_code() -> None:
     plain, ours = _unet(levels=2, convs=1), _unet(levels=2, convs=1)

@@ -28,14 +28,14 @@ from outsize.plan.memory.recompute import find_recipes
 from outsize.plan.plan import Compile, Fuse, Offload, Plan, PlannedSwap, Recompute, Swap, Tiling, unplanned
 from outsize.plan.search.mixture import mix
 from outsize.strategies import compiled
-from outsize.strategies.blocks import checkpointed
+from outsize.strategies.blocks import checkpointing
 from outsize.strategies.compose import Step, compose
-from outsize.strategies.kernels import fused_layer, fusing
+from outsize.strategies.forward import saving_tensors
+from outsize.strategies.kernels import fused_layer, layers
 from outsize.strategies.kernels.join import joined
 from outsize.strategies.kernels.norm import batch_norm
 from outsize.strategies.kernels.pool import max_pool
 from outsize.strategies.saved.hooks import SavedStats, SavedTensors
-from outsize.strategies.steps import recompute
 from outsize.strategies.swap.traffic import Counters, Meter
 from outsize.tasks.segment.terms import make_loss_terms
 
@@ -78,16 +78,16 @@ def plan_of(names: Collection[str], norm: str, num_samples: int = 4) -> Plan:
     """Return the plan in which the named strategies are used, as the planner puts them together."""
     part = (2 if "micro_batches" in names else num_samples, 40 if "tiles" in names else SIDE_PX + 1)
     fuses, compiles, offloads = ("fuse" in names, "compile" in names, "offload" in names)
-    layers = _fusible(norm) if fuses and not compiles else None
+    fused = _fusible(norm) if fuses and not compiles else None
     settings: dict[str, Any] = {
         "tiles": Tiling(core_px=24, halo_before_px=(8, 8), halo_after_px=(8, 8), stride_px=2),
         "micro_batches": 3,
         # compiled blocks fuse their layers themselves
-        "fuse": layers or Fuse(),
+        "fuse": fused or Fuse(),
         "compile": Compile(("decoder.0",)),
         "offload": Offload(("encoder.0", _BLOCK)),
-        "recompute": _recomputed(norm, layers, compiles=compiles, offloads=offloads, swaps="swap" in names),
-        "swap": _moved("encoder.0.3" if norm == "batch" and layers else "encoder.0.2", *part),
+        "recompute": _recomputed(norm, fused, compiles=compiles, offloads=offloads, swaps="swap" in names),
+        "swap": _moved("encoder.0.3" if norm == "batch" and fused else "encoder.0.2", *part),
         "graph": True,
         "paged": True,
     }
@@ -103,7 +103,7 @@ def _loss(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
 @cache
 def _fusible(norm: str) -> Fuse:
     model = build(norm)
-    found = fusing.fusible(model, trace_step(model, _SMALL, loss=_loss, device="cpu"))
+    found = layers.fusible(model, trace_step(model, _SMALL, loss=_loss, device="cpu"))
     assert found.pools
     assert found.joins
     assert bool(found.norms_with_relu) == (norm == "batch")
@@ -116,7 +116,7 @@ def _recomputed(norm: str, fuse: Fuse | None, *, compiles: bool, offloads: bool,
 
     @contextmanager
     def around(twin: nn.Module) -> Iterator[None]:
-        with fusing.fused_layers(twin, fuse or Fuse())(), checkpointed.checkpointed(twin, (_BLOCK,)):
+        with layers.fused_layers(twin, fuse or Fuse())(), checkpointing.checkpointed(twin, (_BLOCK,)):
             yield
 
     cost = StepCost(trace_step(build(norm), _SMALL, loss=_loss, device="cpu", around=around))
@@ -178,8 +178,8 @@ class Seen:
         self._has_recomputed(plan.recompute)
         self._has_moved(self.meter.read(), plan.swap)
         assert (self.num_compiled_runs >= len(self.parts)) == ("compile" in names)
-        layers = {"norm"} if norm == "batch" else set()
-        expected = {"entropy"} | (set() if "compile" in names else {"pool", "join", *layers})
+        norms = {"norm"} if norm == "batch" else set()
+        expected = {"entropy"} | (set() if "compile" in names else {"pool", "join", *norms})
         assert set(self.fused) == (expected if "fuse" in names else set())
         weights = [each for each in model.parameters() if each.ndim > 1]
         assert all(isinstance(each, DTensor) == ("offload" in names) for each in weights)
@@ -251,15 +251,15 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
         monkeypatch.setattr(room, function, counted)
 
-    plain = checkpointed.checkpoint
-    monkeypatch.setattr(checkpointed, "checkpoint", checkpoint)
-    monkeypatch.setattr(recompute, "SavedTensors", Watched)
+    plain = checkpointing.checkpoint
+    monkeypatch.setattr(checkpointing, "checkpoint", checkpoint)
+    monkeypatch.setattr(saving_tensors, "SavedTensors", Watched)
     monkeypatch.setattr(compiled, "BACKEND", backend)
     monkeypatch.setattr(fused_layer, "_ON_CPU", True)
     monkeypatch.setattr(fused_layer, "_DTYPES", (*fused_layer._DTYPES, torch.float64))
     count("norm", batch_norm, "_forward")
     count("pool", max_pool, "_forward")
     count("join", joined, "_convolved")
-    count("entropy", fusing, "summed")
+    count("entropy", layers, "summed")
     seen.recorder = record_on_cpu(monkeypatch)
     return seen

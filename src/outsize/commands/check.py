@@ -25,18 +25,19 @@ _MAX_SHOWN = 20  # problems of one kind in the table; data.json has all of them
 
 def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> None:
     """Check a job's data: a table of what is there and what is wrong, split.json, data.json; fails where it must."""
+    job = load_job(job_path, overrides)
+    run = RunFolder(Path(job.run))
+    refuse_foreign(run)
+    with naming(job_path):  # before torch is loaded, which takes a while
+        refuse_unknown_model(job.model.name)
+        refuse_unknown_options(job.model.name, job.model.options)
     from outsize.data.catalogue import make_splits, refuse_too_many
     from outsize.data.checking.check import check_data, open_and_count, save
     from outsize.data.feeding import num_cores
     from outsize.data.split import write_split
 
-    job = load_job(job_path, overrides)
-    run = RunFolder(Path(job.run))
-    refuse_foreign(run)
     num_threads = max(job.train.workers, num_cores())
     with naming(job_path):
-        refuse_unknown_model(job.model.name)
-        refuse_unknown_options(job.model.name, job.model.options)
         survey, known = open_and_count(job.data, seed=job.seed, cache=run.labels, num_threads=num_threads)
         _refuse_faults(survey, reporter)
         refuse_too_many(survey.corrupt, survey.num_images, job.data.max_bad_share)

@@ -94,6 +94,7 @@ def test_sufficient_and_tight_along_each_axis(architecture: str, axis: int) -> N
     assert not core_is_finite(model, strip, first, past - 1, core, axis)
 
 
+@pytest.mark.long
 def test_sufficient_and_tight_in_the_plane() -> None:
     result = probe_halo(net("Linknet"), halo_of("Linknet"))
     assert result.sufficient

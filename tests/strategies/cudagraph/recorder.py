@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from outsize.strategies.blocks import alike
-from outsize.strategies.cudagraph import graphed
+from outsize.strategies.cudagraph import capture
 from outsize.strategies.swap import move, streams
 
 _WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default}
@@ -43,10 +43,10 @@ def record_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         def __init__(self, _: torch.device) -> None:
             recorder.num_paged += 1
 
-    monkeypatch.setattr(graphed, "_is_on_gpu", lambda _: True)
+    monkeypatch.setattr(capture, "_is_on_gpu", lambda _: True)
     monkeypatch.setattr(alike, "_is_recording", lambda _: recorder.is_recording)
-    monkeypatch.setattr(graphed, "_mended", nullcontext)
-    monkeypatch.setattr(graphed, "PagedMemory", Memory)
+    monkeypatch.setattr(capture, "_mended", nullcontext)
+    monkeypatch.setattr(capture, "PagedMemory", Memory)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, **_: graph.recording())
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: None)

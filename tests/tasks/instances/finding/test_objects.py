@@ -97,6 +97,7 @@ def test_memory_goes_with_the_objects_and_not_with_the_scene(tmp_path: Path) -> 
     assert peaks[2048] < 2048 * 2048  # less than one byte for each pixel
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from /proc")
 def test_resident_memory_does_not_grow_with_the_scene(tmp_path: Path) -> None:
     code = (
