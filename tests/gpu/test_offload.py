@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor
 
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
+from outsize.measure.apart import Outcome, apart
 from outsize.measure.tracing.step import trace_step
-from outsize.measure.trying.apart import Outcome, apart
 from outsize.models import build_model
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan, Recompute

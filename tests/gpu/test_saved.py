@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.measure.trying.apart import Apart, Outcome, apart
+from outsize.measure.apart import Apart, Outcome, apart
 from outsize.models import build_model
 from outsize.strategies.kernels.norm import fused
 from outsize.strategies.saved import recipes

@@ -117,6 +117,21 @@ def test_windows_that_end_with_the_scene_are_exact_where_that_is_so(scene: Path)
     assert (done["num_tiles"], done["exact"], done["equals"]) == (9, True, "model(scene)")
 
 
+class Sometimes(Crops):
+    """Adds one where the scene of the test is whole."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits of the picture's size."""
+        return super().forward(images) + images[:, :1] * (images.shape[-2:] == _SIZE)
+
+
+def test_windows_end_with_the_scene_only_where_the_scene_is_not_treated_otherwise(scene: Path) -> None:
+    model = Sometimes().double()
+    found, done = _predicted(model, scene, tile_px=32)
+    assert np.array_equal(found, _expected(model, scene, filled=8))
+    assert (done["exact"], done["equals"]) == (True, "model(scene filled up with zeros to 88 x 72 px)")
+
+
 def test_resizing_to_the_size_of_the_window_is_filled_up_and_says_so(scene: Path) -> None:
     model = Resizes().double()
     found, done = _predicted(model, scene, tile_px=32)

@@ -452,4 +452,3 @@ GROUPS = {
     "noise": NOISE,
     "padding": PADDING,
 }
-UNSOUND = {f"{group}: {name}": make for group, table in GROUPS.items() for name, make in table.items()}

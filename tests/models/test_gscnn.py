@@ -14,9 +14,9 @@ from outsize.data.inputs.edges import MapMaker
 from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError, TraceError
+from outsize.measure.across import OVER_SAMPLES, first_norm
 from outsize.measure.facts import halo_of
 from outsize.measure.tracing.step import trace_step
-from outsize.measure.trying.across import OVER_SAMPLES, first_norm
 from outsize.models import build_model, input_maps, num_inputs
 from outsize.models.gscnn import GSCNN, Shapes
 from outsize.plan.cost import StepCost, summary

@@ -14,7 +14,7 @@ from outsize.infer.prepare import make_prepare
 from outsize.infer.ready import Ready
 from outsize.infer.sides import fitted
 from outsize.infer.stream import answer
-from outsize.measure.trying.apart import further
+from outsize.measure.apart import further
 from outsize.plan.plan import Tiling
 from outsize.raster.reading import SceneInfo, SceneReader
 from outsize.tiles.grid import cover

@@ -11,8 +11,7 @@ import torch
 from outsize.errors import ModelError, found_in
 from outsize.infer.compare import Difference, measure_on_scene
 from outsize.infer.ready import Ready
-from outsize.measure.trying.probe import ProbeResult, probe_halo
-from outsize.measure.trying.trial import try_tiling
+from outsize.measure.trying import ProbeResult, probe_halo, try_tiling
 from outsize.models import num_inputs
 from outsize.raster.reading import SceneInfo
 from outsize.tiles.halo import Halo, Obstacle

@@ -22,8 +22,7 @@ from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
 from outsize.measure.machine import look_at_machine, pick_device
 from outsize.measure.tensors import own_dtype
-from outsize.measure.trying.alike import differing_at
-from outsize.measure.trying.trial import try_tiling
+from outsize.measure.trying import differing_at, try_tiling
 from outsize.models import num_inputs
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Tiling
@@ -51,6 +50,7 @@ class Ready:
     any_size: bool = (
         True  # False: of the scenes that it was made ready for, it does not take some as they are
     )
+    trusted: bool = True  # False: a module of others, which may do otherwise at one size than at another
     ends: dict[tuple[int, ...], bool] = field(default_factory=dict)  # by what sides leave: found once
 
     def tiling_of(self, scene: SceneInfo) -> Tiling:
@@ -61,7 +61,8 @@ class Ready:
         key = *(each % tiling.stride_px for each in size), int(tiling.is_one(*size))
         if key not in self.ends:
             inputs = num_inputs(self.model, len(self.card.bands))
-            self.ends[key] = not fitted(tiling, self.model, inputs, size, self.settings).pads
+            ends = fitted(tiling, self.model, inputs, size, self.settings, trust=self.trusted)
+            self.ends[key] = not ends.pads
         return replace(tiling, pads=not self.ends[key])
 
     def about(self, scene: SceneInfo) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def make_ready(
     if (
         manner is not None and plan.exact and plan.tiles is not None and cut
     ):  # what runs in passes was tried as such
-        differing = differing_at(model, _shapes(plan, plan.tiles, inputs, scenes))
+        differing = differing_at(model, _shapes(plan, plan.tiles, inputs, scenes), plan.tiles.stride_px)
         found = (differing,) if differing else try_tiling(model, facts.halo, inputs)
         if found:
             facts = replace(facts, halo=replace(facts.halo, obstacles=found))
@@ -160,20 +161,24 @@ def make_ready(
         stream_settings(plan, device, bf16), dtype=own_dtype(model), channels_last=channels_last
     )
     said, any_size = "" if manner is None else manner.said, not _odd(scenes, facts.halo.stride_px) or taken()
-    return _with_sides(Ready(model, card, plan, facts.halo, settings, said=said, any_size=any_size), scenes)
-
-
-_MOST_SCENES = 4  # whose sizes are looked at
+    ready = Ready(
+        model, card, plan, facts.halo, settings, said=said, any_size=any_size, trusted=manner is None
+    )
+    return _with_sides(ready, scenes)
 
 
 def _shapes(plan: Plan, tiling: Tiling, inputs: int, scenes: Sequence[SceneInfo]) -> list[tuple[int, ...]]:
-    """List the inputs that a model will be given by a plan, and the whole scenes whose answer that is to be."""
+    """List the inputs that a model will be given by a plan, and the whole scenes whose answer that is to be.
+
+    Windows come in full batches and in what is left of them; a whole scene is alone.
+    """
     shapes: list[tuple[int, ...]] = []
-    for scene in sorted(scenes, key=lambda each: -each.height * each.width)[:_MOST_SCENES]:
-        window = tiling.cover(scene.height, scene.width)[0].read
-        stride_px = tiling.stride_px
-        sides = (-(-side // stride_px) * stride_px for side in (scene.height, scene.width))
-        shapes += [(plan.batch, inputs, window.height, window.width), (plan.batch, inputs, *sides)]
+    for size in {(scene.height, scene.width): None for scene in scenes}:
+        tiles = tiling.cover(*size)
+        window = tiles[0].read.height, tiles[0].read.width
+        whole = [-(-side // tiling.stride_px) * tiling.stride_px for side in size]
+        left = len(tiles) % plan.batch or plan.batch
+        shapes += [(plan.batch, inputs, *window), (left, inputs, *window), (1, inputs, *whole)]
     return list(dict.fromkeys(shapes))
 
 

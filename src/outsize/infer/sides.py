@@ -19,8 +19,9 @@ from torch import nn
 
 from outsize.errors import OutsizeError, TraceError
 from outsize.infer.stream import Settings, answer
-from outsize.measure.state.kept import as_it_was
+from outsize.measure.state import as_it_was
 from outsize.measure.tracing.answers import answer_on_shapes
+from outsize.measure.trying import does_the_same
 from outsize.plan.plan import Tiling
 from outsize.tiles.window import Tile, Window
 from outsize.units import format_size
@@ -44,16 +45,28 @@ def takes(model: nn.Module, num_inputs: int, size: tuple[int, int], *, channels_
 
 
 def fitted(
-    tiling: Tiling, model: nn.Module, num_inputs: int, size: tuple[int, int], settings: Settings
+    tiling: Tiling,
+    model: nn.Module,
+    num_inputs: int,
+    size: tuple[int, int],
+    settings: Settings,
+    *,
+    trust: bool = True,
 ) -> Tiling:
-    """Return the tiling for a scene of a size that the model takes: windows end with it where that is exact."""
+    """Return the tiling for a scene of a size that the model takes: windows end with it where that is exact.
+
+    One that is not to be trusted must do the same for all of them as for the scene, not only for a small picture.
+    """
     if not any(each % tiling.stride_px for each in size) or fills_up(model):
         return tiling
     ends = replace(tiling, pads=False)
-    whole = Window(0, 0, *size)
-    if all(tile.read == whole for tile in ends.cover(*size)) or _ends_alike(
-        tiling, model, num_inputs, size, settings
-    ):
+    reads = [tile.read for tile in ends.cover(*size)]
+    if all(read == Window(0, 0, *size) for read in reads):
+        return ends
+    if not _ends_alike(tiling, model, num_inputs, size, settings):
+        return tiling
+    sizes = dict.fromkeys([size, *((read.height, read.width) for read in reads)])
+    if trust or does_the_same(model, [(settings.batch, num_inputs, *each) for each in sizes]):
         return ends
     return tiling
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.card import Card
-    from outsize.measure.trying.apart import Apart
+    from outsize.measure.apart import Apart
     from outsize.train.proving import StepTrial
 
 # What differs between a fused layer and torch's is the order of sums: a few times the rounding that torch's own has
@@ -148,7 +148,7 @@ def of_fuse(plan: Plan, ground: ProvingGround) -> Claim:
     """
     import torch
 
-    from outsize.measure.trying.apart import apart
+    from outsize.measure.apart import apart
     from outsize.strategies.kernels import fusing, standing_in
 
     on_gpu = ground.device.type == "cuda"
@@ -197,7 +197,7 @@ def _recorded_apart(plan: Plan, ground: ProvingGround) -> Apart | str:
     """Return how far a replayed step is from a plain one after as many steps; or why it cannot be recorded."""
     import torch
 
-    from outsize.measure.trying.apart import apart
+    from outsize.measure.apart import apart
     from outsize.strategies.cudagraph import NUM_PLAIN
 
     small, trial = ground.trial(plan)
@@ -216,7 +216,7 @@ def _apart(plan: Plan, without: Plan, ground: ProvingGround) -> Apart:
     """Return how far two plans of a step are apart, in float64."""
     import torch
 
-    from outsize.measure.trying.apart import apart
+    from outsize.measure.apart import apart
 
     small, trial = ground.trial(replace(plan, swap=None))
     other, _ = ground.trial(replace(without, swap=None))

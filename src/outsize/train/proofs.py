@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outsize.measure.trying.apart import Apart
+    from outsize.measure.apart import Apart
 
 
 @dataclass(frozen=True)

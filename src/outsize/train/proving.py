@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from outsize.card import Card
     from outsize.data.batch import Batch
-    from outsize.measure.trying.apart import Outcome
+    from outsize.measure.apart import Outcome
     from outsize.strategies.compose import LossTerms, Terms
     from outsize.strategies.saved import SavedStats
     from outsize.strategies.swap import Counters
@@ -45,7 +45,7 @@ def prove_step(
     """
     import torch
 
-    from outsize.measure.trying.apart import apart
+    from outsize.measure.apart import apart
     from outsize.tiles.grid import cover
 
     small, side_px = shrunk(plan, stride_px)
@@ -81,7 +81,7 @@ def prove_swap(
     """
     import torch
 
-    from outsize.measure.trying.apart import apart
+    from outsize.measure.apart import apart
 
     assert plan.swap is not None
     small, side_px = shrunk(plan, stride_px)
@@ -119,7 +119,7 @@ class StepTrial:
         """Return what a step leaves and what it moved; it may not tell of sizes, for they are not the plan's."""
         import torch
 
-        from outsize.measure.trying.apart import outcome_of
+        from outsize.measure.apart import outcome_of
         from outsize.strategies.compose import compose
         from outsize.strategies.offload import in_full
         from outsize.strategies.swap import Meter
@@ -134,7 +134,7 @@ class StepTrial:
         """Return what the last of some steps leaves: a recorded step is replayed by then, and no weight has changed."""
         import torch
 
-        from outsize.measure.trying.apart import outcome_of
+        from outsize.measure.apart import outcome_of
         from outsize.strategies.compose import compose
         from outsize.strategies.cudagraph import Recordings
 
@@ -264,7 +264,7 @@ def _twin(model: nn.Module, device: torch.device, dtype: torch.dtype, *, draws_a
 
     import torch
 
-    from outsize.measure.trying.across import OVER_PIXELS, norms_over
+    from outsize.measure.across import OVER_PIXELS, norms_over
 
     twin = copy.deepcopy(model).to(device=device, dtype=dtype).train(not draws_anew)
     for _, norm in norms_over(twin, OVER_PIXELS):

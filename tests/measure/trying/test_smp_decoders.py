@@ -7,8 +7,7 @@ import segmentation_models_pytorch as smp
 import torch
 from torch import nn
 
-from outsize.measure.trying.derive import derive
-from outsize.measure.trying.trial import try_tiling
+from outsize.measure.trying import derive, differing_at, try_tiling
 
 EVERYWHERE = ("adaptive_avg_pool", "mean", "group_norm", "matmul", "upsample")
 # decoder: what looks at the whole picture first; None: nothing does
@@ -44,6 +43,7 @@ def test_right_for_every_decoder(decoder: str, encoder: str) -> None:
     if DECODERS[decoder] is None:
         assert kinds == []
         assert halo.stride_px == 32
+        assert differing_at(model, [(4, 3, 640, 704), (2, 3, 640, 704), (1, 3, 1984, 2432)], 32) is None
         assert try_tiling(model, halo, 3) == ()  # whole and tiles of a strip that is longer than the halo
     else:
         assert kinds[0] == DECODERS[decoder]

@@ -11,10 +11,10 @@ from outsize.errors import TraceError
 from outsize.infer.passes.keep import Keep
 from outsize.infer.passes.program import forget, program_for
 from outsize.infer.passes.run import PassRun
-from outsize.measure.state.kept import as_it_was
+from outsize.measure.apart import further
+from outsize.measure.state import as_it_was
 from outsize.measure.tensors import own_device, own_dtype
-from outsize.measure.trying.apart import further
-from outsize.measure.trying.trial import try_history
+from outsize.measure.trying import try_history
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes import PassGraph, Walk
 from outsize.units import format_size

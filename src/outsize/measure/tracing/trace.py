@@ -20,7 +20,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from outsize.errors import TraceError, explain
 from outsize.graph import INPUT, PARAMETER, ModelGraph, Op, Setting, kinds
-from outsize.measure.state.kept import as_it_was
+from outsize.measure.state import as_it_was
 from outsize.measure.tensors import own_dtype
 from outsize.measure.tracing.opnames import canonical, kind_of
 from outsize.tiles.rules import NAMED

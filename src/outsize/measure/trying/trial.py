@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import first_line
-from outsize.measure.state.kept import as_it_was, counts_of, set_forward
+from outsize.measure.state import as_it_was, counts_of, set_forward
 from outsize.measure.tensors import own_device, own_dtype
+from outsize.measure.trying.logged import CRASHES
 from outsize.tiles.halo import Halo, Obstacle
 from outsize.tiles.window import Window
 
@@ -30,18 +31,6 @@ HISTORY = (
 )
 
 Run = Callable[[Tensor], Any]
-
-# What code of others raises where it does not like a picture.
-_CRASHES = (
-    RuntimeError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    LookupError,
-    AssertionError,
-    ArithmeticError,
-    copy.Error,
-)
 
 
 @dataclass(frozen=True)
@@ -92,7 +81,7 @@ def _tried(
         for judge, dtype in _judges(model):
             try:
                 return _try_all(judge, tries, num_inputs, dtype, where)
-            except _CRASHES as error:  # as of a model that does not take this precision
+            except CRASHES as error:  # as of a model that does not take this precision
                 failures.append(first_line(error))
         return (Obstacle("", "trial", f"it cannot be tried on a small picture ({failures[-1]})"),)
 
@@ -103,7 +92,7 @@ def _judges(model: Run) -> Iterator[tuple[Run, torch.dtype]]:
         copied: nn.Module | None
         try:
             copied = copy.deepcopy(model).double()
-        except _CRASHES:  # a module may hold what cannot be copied
+        except CRASHES:  # a module may hold what cannot be copied
             copied = None
         if copied is not None:
             yield copied, torch.float64
@@ -209,7 +198,7 @@ def _differing(run: Run, each: _Try, tolerance: float) -> str | None:
     whole = _maps(run(each.inputs))
     for part, *at in each.parts:
         if not _agree(whole, _maps(run(part)), each.inputs, at, tolerance):
-            with suppress(*_CRASHES):
+            with suppress(*CRASHES):
                 expected, found = _seen_in(run, each.inputs), _seen_in(run, part)
                 return _first_differing(expected, found, each.inputs, at, tolerance) or ""
             return ""
@@ -238,7 +227,7 @@ def _changing(run: Run, each: _Try, tolerance: float) -> str | None:
                 if not _agree(first, _maps(run(part)), each.inputs, at, tolerance):
                     return name
             return None
-    with suppress(*_CRASHES):  # as where a module runs in a transform of torch
+    with suppress(*CRASHES):  # as where a module runs in a transform of torch
         expected = _seen_in(run, each.inputs)
         for part, *at in each.parts:
             name_of = _first_differing(expected, _seen_in(run, part), each.inputs, at, tolerance)

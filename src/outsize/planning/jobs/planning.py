@@ -131,7 +131,7 @@ def facts_on(
 
 def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> StepRequest:
     """Describe the training step of a job to the planner; GPUs share its batch."""
-    from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
+    from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
     from outsize.plan.search import Link
     from outsize.plan.way import StepRequest
     from outsize.strategies.offload import weights_of

@@ -8,7 +8,7 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.errors import PlanError, explain
-from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, norms_over
+from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, norms_over
 from outsize.plan.plan import Plan
 from outsize.strategies.step import Step, Terms
 

@@ -17,20 +17,15 @@ A kept map lies there whole, so a tile of the next pass reads its surroundings f
 but the few rows that one pass looks over its own borders.
 """
 
-from outsize.tiles.passes.around import pad_amounts, resize_ratio, slice_of
 from outsize.tiles.passes.layout import PassGraph, lay_out
-from outsize.tiles.passes.parts import Map, OpPart, Role
+from outsize.tiles.passes.parts import Map, Role
 from outsize.tiles.passes.regions import TileWork, Walk
 
 __all__ = [
     "Map",
-    "OpPart",
     "PassGraph",
     "Role",
     "TileWork",
     "Walk",
     "lay_out",
-    "pad_amounts",
-    "resize_ratio",
-    "slice_of",
 ]

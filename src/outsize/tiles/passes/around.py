@@ -10,6 +10,7 @@ from outsize.graph import Op
 from outsize.tiles import spans
 from outsize.tiles.passes.parts import WAITS, OpPart, PassOperand, Role, map_at
 from outsize.tiles.spans import Span
+from outsize.tiles.told import pad_amounts, resize_ratio, slice_of
 
 
 def slide(op: Op, operands: Sequence[PassOperand]) -> OpPart:
@@ -78,15 +79,6 @@ def resize(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     return OpPart(Role.LOCAL, out, (rows, cols))
 
 
-def resize_ratio(op: Op, which: int) -> float | None:
-    """Return the factor that a resize was given for rows or columns, None where it was given a size."""
-    scales = op.settings.get("scales")
-    if not isinstance(scales, tuple):
-        return None
-    given = scales[-2:][which]
-    return float(given) if isinstance(given, int | float) and given > 0 else None
-
-
 def resized(source: int, size: int, ratio: float | None, margin: int) -> Span:
     """Return the rows that a resize looks at, with a pixel to spare: torch rounds where it takes them from.
 
@@ -133,13 +125,6 @@ def pad(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     return OpPart(Role.LOCAL, map_at(op.shape, first.axes), (rows, cols))
 
 
-def pad_amounts(amounts: Sequence[int], num_dims: int, axis: int) -> tuple[int, int]:
-    """Return how much is padded before and after along an axis; the list begins with the last one."""
-    start = 2 * (num_dims - 1 - axis)
-    before, after = (*amounts[start : start + 2], 0, 0)[:2]
-    return before, after
-
-
 def _mirrored(size: int, before: int, after: int) -> Span:
     def span(lo: int, hi: int) -> tuple[int, int]:
         first, last = lo - before, hi - before
@@ -162,10 +147,3 @@ def take(op: Op, operands: Sequence[PassOperand]) -> OpPart:
     if axis in first.axes:
         needs[first.axes.index(axis)] = spans.sliding(1, step, -start, 1)
     return OpPart(Role.LOCAL, map_at(op.shape, first.axes), (needs[0], needs[1]))
-
-
-def slice_of(op: Op, shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return axis, start and step of a slice."""
-    axis = op.ints("dim")[0] % len(shape) if op.ints("dim") else 0
-    start, step = ((op.ints(key) or (least,))[0] for key, least in (("start", 0), ("step", 1)))
-    return axis, max(0, min(start + shape[axis] if start < 0 else start, shape[axis])), step

@@ -117,9 +117,14 @@ def _odd_factor(graph: ModelGraph) -> int:
 
 
 def _second_shape(in_channels: int, stride_px: int) -> tuple[int, ...]:
+    return _SAMPLES, in_channels, *small_sizes(stride_px)[0][0]
+
+
+def small_sizes(stride_px: int) -> list[list[tuple[int, int]]]:
+    """Return twice two sizes of small pictures, all sides other odd multiples of the stride; the first was traced."""
     least = -(-_LEAST_PX // stride_px)
-    width, _, height, *_ = (each for each in _PRIMES if each >= least)
-    return _SAMPLES, in_channels, height * stride_px, width * stride_px
+    one, two, three, four, five = (each * stride_px for each in [n for n in _PRIMES if n >= least][:5])
+    return [[(three, one), (two, four)], [(one, five), (four, two)]]
 
 
 def _only_fills(graph: ModelGraph, twin: ModelGraph) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from outsize.measure.trying.across import OVER_PIXELS, OVER_SAMPLES, first_norm
+from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_norm
 
 
 def test_norms_are_named_by_what_they_look_across() -> None:

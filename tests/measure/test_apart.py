@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.trying.apart import Outcome, apart, outcome_of
+from outsize.measure.apart import Outcome, apart, outcome_of
 
 
 def _outcome() -> Outcome:
