@@ -10,9 +10,6 @@ from typing import Any
 
 import torch
 
-from outsize.commands import train as training
-from outsize.commands.training.hosting import place
-from outsize.commands.training.lessons import batch_maker, open_feed, open_lessons
 from outsize.data.batch import Batch
 from outsize.data.inputs.normalised import normalise
 from outsize.data.sampling.draw import SampleCounts
@@ -20,6 +17,9 @@ from outsize.job import Job
 from outsize.planning.jobs.preparing import prepare
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.session.fitting import recipe_of
+from outsize.session.hosting import place
+from outsize.session.samples import batch_maker, open_feed, open_samples
 from outsize.strategies.compose import compose
 from outsize.tasks import task_of
 from outsize.train.feed import BatchMaker
@@ -44,12 +44,12 @@ class Ours:
         self._job, reporter = job, Warnings()
         self._prepared = prepare(job, options.device, reporter)
         self.plan, self._model = self._prepared.train_plan, self._prepared.model
-        self._lessons = open_lessons(job, self._prepared, reporter)
+        self._samples = open_samples(job, self._prepared, reporter)
         place(self._model, self.plan, self._prepared.device, bf16=self._prepared.where.bf16)
         terms = task_of(job.task).make_loss_terms(job.train.loss, self._prepared.card.statistics, None)
         self._step = compose(self._model, terms, self.plan, bf16=self._prepared.where.bf16)
-        self._recipe = training._recipe(job, self._lessons.windows)
-        self.make: BatchMaker = batch_maker(job, self._prepared, self._lessons, self._recipe)
+        self._recipe = recipe_of(job, self._samples.windows)
+        self.make: BatchMaker = batch_maker(job, self._prepared, self._samples, self._recipe)
         seen = SampleCounts([each.name for each in job.data.classes])
         self.batch = self.make((0, 0))[0].to(self._prepared.device)
         self._feed = open_feed(job, self._prepared, self.make, seen, self._recipe, reporter)
@@ -103,4 +103,4 @@ class Ours:
     def close(self) -> None:
         """End the workers."""
         self._feed.close()
-        self._lessons.windows.close()
+        self._samples.windows.close()

@@ -11,9 +11,9 @@ from PIL import Image
 
 from outsize.commands.info import info
 from outsize.commands.train import train
-from outsize.commands.training.validating import log_and_say
 from outsize.losses.instances import TERMS
 from outsize.progress import Reporter
+from outsize.session.validating import log_and_say
 from outsize.tasks import told_of
 
 _QUIET = Reporter("quiet")

@@ -12,12 +12,12 @@ import torch
 from tests.commands.tiny_jobs import trained
 
 from outsize.commands.train import train
-from outsize.commands.training import validating
 from outsize.data.batch import Batch
 from outsize.errors import RunError
 from outsize.planning.jobs.preparing import Prepared
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.session import validating
 from outsize.strategies import compose
 from outsize.strategies.step import Step, Terms
 

@@ -45,7 +45,7 @@ def test_what_differs() -> None:
     assert SEGMENT.cutting is PER_PIXEL
     assert SEGMENT.tiles_train
     assert not INSTANCES.tiles_train
-    assert SEGMENT.comparison != INSTANCES.comparison
+    assert SEGMENT.told.comparison != INSTANCES.told.comparison
     assert {each.name for each in fields(HeldBack)} == {"scenes", "table", "card", "tiling", "settings"}
     assert short_names([]) == []
 

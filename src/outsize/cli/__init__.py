@@ -11,8 +11,8 @@ import shlex
 import sys
 import warnings
 
+from outsize.cli.memory_line import host_shortage
 from outsize.cli.verbs import app
-from outsize.commands.memory_line import host_shortage
 from outsize.errors import OutsizeError
 from outsize.files.refused import refused_name
 from outsize.stopping import Stopped, listening

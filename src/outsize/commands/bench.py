@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.naming import naming
 from outsize.errors import JobError, explain
 from outsize.job import Job, dump_job, load_job
+from outsize.job.naming import naming
 from outsize.progress import Reporter
 from outsize.runs import (
     RunFolder,

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outsize.commands.naming import naming
 from outsize.errors import DataError, InUseError, OutsizeError
 from outsize.job import Job, load_job
 from outsize.job.models import refuse_unknown_model, refuse_unknown_options
+from outsize.job.naming import naming
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, refuse_foreign, working_in
 from outsize.units import format_count

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outsize.commands.naming import naming
 from outsize.errors import InUseError, JobError, explain
 from outsize.job import Job, load_job
+from outsize.job.naming import naming
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, refuse_foreign, working_in

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.inputs import bands_of, open_inputs
-from outsize.commands.naming import naming
 from outsize.errors import JobError, OutputError, explain
 from outsize.files.ownership import NONE_GIVEN, Consent
+from outsize.infer.inputs import bands_of, open_inputs
 from outsize.job import load_job
+from outsize.job.naming import naming
 from outsize.progress import Reporter
 from outsize.runs import leaving_no_empty_folder, open_run
 from outsize.tasks.subjects import refuse_missed

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from outsize.commands.naming import naming
 from outsize.commands.plan import say_plan
-from outsize.commands.training.hosting import place, what_moved
-from outsize.commands.training.lessons import Lessons, batch_maker, open_feed, open_lessons
-from outsize.commands.training.resuming import (
-    Changes,
+from outsize.files.beside import clear_left
+from outsize.files.ownership import Consent
+from outsize.job import Job, load_job
+from outsize.job.naming import naming
+from outsize.progress import Reporter
+from outsize.runs import RunFolder, working_in
+from outsize.session.fitting import fit_job, named_phases
+from outsize.session.hosting import place
+from outsize.session.resuming import (
     begin,
-    changes_line,
     changes_of,
     go_on_with,
     is_finished,
@@ -26,26 +28,11 @@ from outsize.commands.training.resuming import (
     say_finished,
     wants_another_plan,
 )
-from outsize.commands.training.saving import Saving
-from outsize.commands.training.taken import memory_taken
-from outsize.commands.training.validating import log_and_say, validate_with_less
-from outsize.errors import RunError, explain
-from outsize.files.beside import clear_left
-from outsize.files.ownership import Consent
-from outsize.job import Job, load_job
-from outsize.plan.plan import Plan
-from outsize.progress import Reporter
-from outsize.runs import RunFolder, working_in
+from outsize.session.samples import open_samples
+from outsize.session.saving import Saving
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from outsize.data.sampling import TrainingWindows
-    from outsize.planning.jobs.preparing import Prepared
-    from outsize.strategies.cudagraph import Recordings
-    from outsize.train.feed import Feed
-    from outsize.train.log import TrainingLog
-    from outsize.train.loop import Position, TrainSettings
+    from outsize.train.loop import Position
 
 
 def train(
@@ -94,7 +81,7 @@ def _train(
         get_processes_ready()
     with naming(job_path):
         prepared = prepare(job, device_name, reporter, starting=not resuming)
-        lessons = open_lessons(job, prepared, reporter)
+        samples = open_samples(job, prepared, reporter)
     if resuming and not wants_another_plan(changes):
         prepared = replace(prepared, train_plan=plan_to_go_on_with(run, prepared, job, reporter))
     state = load_state(run.state, prepared.model) if resuming else None
@@ -120,11 +107,11 @@ def _train(
         run, prepared, SampleCounts([each.name for each in prepared.card.classes]), told_of(job.task).score
     )
     with (
-        closing(lessons.windows),
+        closing(samples.windows),
         watching(prepared.device) as usage,
         saving.told(job_path, overrides, job.train.lr),
     ):
-        position = _fit(job, prepared, lessons, state, saving, changes, reporter)
+        position = fit_job(job, prepared, samples, state, saving, changes, reporter)
         num_steps = position.total_steps - (state[1]["total_steps"] if state else 0)
         summary = usage.summary(num_steps * job.train.batch, images_at_once=job.train.batch)
     write_usage(run.path, "train", summary)
@@ -139,179 +126,8 @@ def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) ->
     if split is not None:
         reporter.say("times", split.line(), **split.as_dict())
     early = " (stopped early)" if position.stopped else ""
-    without = f", without {_phases(position.missed)}" if position.missed else ""
+    without = f", without {named_phases(position.missed)}" if position.missed else ""
     score = f"best {told_of(job.task).score_name} {position.best_score:.4f}"
     text = f"trained {position.total_steps} steps{early}{without}, {score}: {run.best}"
     told = {"steps": position.total_steps, "best": position.best_score, "missed": list(position.missed)}
     reporter.say("trained", text, **told, run=str(run.path))
-
-
-def _fit(
-    job: Job,
-    prepared: Prepared,
-    lessons: Lessons,
-    state: Any,
-    saving: Saving,
-    changes: Changes,
-    reporter: Reporter,
-) -> Position:
-    from outsize.planning.jobs.shortage import tightening
-    from outsize.strategies.compose import compose
-    from outsize.strategies.cudagraph import Recordings
-    from outsize.strategies.steps import recovering
-    from outsize.strategies.swap import Meter
-    from outsize.tasks import task_of
-    from outsize.train.loop import Hooks, fit
-
-    task = task_of(job.task)
-    recipe = _recipe(job, lessons.windows)
-    done = state[1]["total_steps"] if state else 0
-    log = _open_log(saving.run, lessons, state, changes)
-    loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, lessons.weights)
-    tell, meter, recordings = partial(_tell, log=log, reporter=reporter), Meter(), Recordings()
-    composed = partial(compose, prepared.model, loss_terms, bf16=prepared.where.bf16)
-    make_step = partial(composed, tell=tell, meter=meter, recordings=recordings)
-
-    def changed(plan: Plan, why: str) -> None:
-        nonlocal prepared
-        prepared = prepared.with_plan(plan)
-        recordings.let_go()
-        tell(why)
-        prepared.record(saving.run)  # a resumed training goes on with its steps
-
-    tighten = tightening(job, prepared, make_step, changed)
-    forget = partial(_forget, recordings, prepared.model)
-    step = recovering(make_step(prepared.train_plan), prepared.model, tighten, forget)
-    make = batch_maker(job, prepared, lessons, recipe)
-    feed = open_feed(job, prepared, make, saving.seen, recipe, reporter)
-    taken = memory_taken(prepared.device, lambda: prepared.train_plan, reporter)
-    with closing(feed), reporter.bar("train", recipe.num_epochs * recipe.steps_per_epoch, "step") as bar:
-        bar.advance(done)
-        hooks = Hooks(
-            batches=feed.batches,
-            validate=lambda model: {
-                **taken(),  # before a validation, which takes memory of its own
-                **_validated(job, prepared, model, recordings, changed, saving.run.path),
-                "mix": saving.seen.as_dict(),
-                **what_moved(meter, reporter),
-            },
-            log=partial(log_and_say, task.told, log, bar, reporter),
-            copied_s=feed.copied_s,
-            **saving.hooks(),
-        )
-        with _shortage_told():
-            position = fit(prepared.model, step, recipe, hooks, _taken_up(state, feed, prepared.model))
-    if position.missed:
-        tell(f"train.max_minutes was over before {_phases(position.missed)} began")
-    return position
-
-
-def _open_log(run: RunFolder, lessons: Lessons, state: Any, changes: Changes) -> TrainingLog:
-    """Open metrics.jsonl, with what is known of the classes or what changed since the training was interrupted."""
-    from outsize.train.log import TrainingLog
-
-    done, num_epochs = (state[1]["total_steps"], state[1]["total_epochs"]) if state else (0, 0)
-    log = TrainingLog(run.metrics, run.events, from_step=done, from_epoch=num_epochs)
-    if lessons.classes and not done:
-        log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **lessons.classes})
-    if changes:
-        log.line(changes_line(changes, state[1]))
-    return log
-
-
-def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
-    """Let the feed go on where a saved training stood, and return what the loop goes on with; None begins anew."""
-    from outsize.strategies.offload import as_held
-
-    if state is None:
-        return None
-    tensors, where = state
-    # what was seen of the epoch is the feed's; states of before lack it
-    seen = where.pop("seen", None)
-    feed.take_up(where["total_epochs"], where["step"], seen)
-    return as_held(model, tensors), where
-
-
-def _forget(recordings: Recordings, model: nn.Module) -> None:
-    """Let go of what a step that failed has left in others' hands."""
-    from outsize.strategies.offload import begin_anew
-
-    recordings.let_go()
-    begin_anew(model)
-
-
-def _validated(
-    job: Job,
-    prepared: Prepared,
-    model: nn.Module,
-    recordings: Recordings,
-    changed: Callable[[Plan, str], None],
-    folder: Path,
-) -> Mapping[str, Any]:
-    """Score the model; what a recorded step keeps is let go first where memory is scarce."""
-    from outsize.tasks import task_of
-
-    if prepared.train_plan.is_tight:
-        recordings.let_go()
-    return validate_with_less(task_of(job.task), prepared, model, changed, folder)
-
-
-def _phases(names: Sequence[str]) -> str:
-    return f"phase{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-
-
-@contextmanager
-def _shortage_told() -> Iterator[None]:
-    """Say in one line that memory ran out in the optimizer or in validation; steps help themselves."""
-    from outsize.measure.memory import ran_out
-
-    try:
-        yield
-    except RuntimeError as error:
-        if not ran_out(error):
-            raise
-        found, need = (
-            str(error).partition(". ")[0],
-            "memory for the optimizer and for validation besides steps",
-        )
-        remedy = "free memory on the device or set limits.gpu_memory lower, and continue with --resume"
-        raise RunError(explain("memory ran out between two steps", found, need, remedy)) from error
-
-
-def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
-    """Warn that plan or job could not be carried out as they are, and leave that in the run."""
-    reporter.say("warning", f"warning: {text}")
-    log.line({"kind": "plan", "phase": 0, "epoch": 0, "step": 0, "warning": text})
-
-
-def _recipe(job: Job, windows: TrainingWindows) -> TrainSettings:
-    from outsize.tasks import told_of
-    from outsize.train.loop import TrainSettings
-    from outsize.train.phases import LrSchedule, TrainPhase
-
-    section = job.train
-    num_samples = section.samples_per_epoch or windows.samples_per_cover
-    return TrainSettings(
-        phases=[
-            TrainPhase(
-                phase.name,
-                phase.epochs or section.epochs,
-                phase.lr or section.lr,
-                phase.trainable,
-                phase.output,
-            )
-            for phase in section.all_phases()
-        ],
-        schedule=LrSchedule(
-            section.schedule, section.warmup_steps, section.power, section.step_epochs, section.step_factor
-        ),
-        optimizer=section.optimizer,
-        momentum=section.momentum,
-        weight_decay=section.weight_decay,
-        steps_per_epoch=max(1, num_samples // section.batch),
-        seed=job.seed,
-        early_stop_epochs=section.early_stop_epochs,
-        max_s=None if section.max_minutes is None else 60 * section.max_minutes,
-        score=told_of(job.task).score,
-        checkpoint_steps=section.checkpoint_steps,
-    )

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.naming import naming
 from outsize.errors import PlanError, VerifyError, explain
 from outsize.job import load_job
+from outsize.job.naming import naming
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, as_written, open_run, read_json, write_json
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from outsize.errors import JobError, explain
 from outsize.files.plain import read_plain_text
 from outsize.files.trees import toml_tree
+from outsize.job.labels import for_task
 from outsize.job.mistakes import mistake
 from outsize.job.whole import Job, LimitsSection
-from outsize.known.tables import for_task
 
 MOST_JOB_BYTES = 2**24  # a job of 100,000 images, each by its name
 _Checked = TypeVar("_Checked", bound=BaseModel)

@@ -12,11 +12,6 @@ from typing import Any
 from outsize.errors import JobError, explain
 
 BACKGROUND = "Background"  # what a class map calls categories that are no class of it
-_KINDS = {
-    "instances": "objects",
-    "detect": "boxes",
-    "classify": "pictures",
-}  # of labels, where they are no classes of pixels
 _GOLDEN = 0.618034  # hues that far apart keep apart, however many there are
 
 
@@ -24,19 +19,6 @@ _GOLDEN = 0.618034  # hues that far apart keep apart, however many there are
 def table(name: str) -> dict[str, Any]:
     """Return the table of a dataset: cityscapes, camvid, kitti or taco."""
     return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def for_task(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job with the keys of its data that the task decides."""
-    data = tree.get("data")
-    if not isinstance(data, Mapping):
-        return dict(tree)
-    own = _KINDS.get(str(tree.get("task")))
-    for task, kind in _KINDS.items():
-        if data.get(kind) and kind != own:
-            need, remedy = "labels that the task learns", f'leave it out, or set task = "{task}"'
-            raise JobError(explain(f"data.{kind} is not for this task", "true", need, remedy))
-    return dict(tree) if own is None else {**tree, "data": {**data, own: True}}
 
 
 def filled_in(data: object) -> object:

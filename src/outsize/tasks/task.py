@@ -88,4 +88,3 @@ class Task:
     comparison_lines: Callable[[Mapping[str, Any], Path], list[str]]  # what was compared, its file
 
     tiles_train: bool = True  # a training window may be cut into tiles
-    comparison: str = "compare.json"  # the file that `compare` leaves in the run

@@ -13,4 +13,5 @@ class Told:
     score: str  # of an epoch, the larger the better; as metrics.jsonl names it
     score_name: str
     first_sections: str  # of a job to begin with: its model and its training
+    comparison: str  # the file that a comparison of two runs leaves in the first
     joined: str = ""  # why tiles are not compared with the whole, where they need not equal it

@@ -197,7 +197,7 @@ def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _S
     loss = task.loss_on_shapes(section.loss, where.most_objects)
     fuse = where.fuse
     around = None if fuse is None else lambda model: fused_layers(model, fuse)()
-    # all that the facts hang on besides a step's size: rates, lessons and limits change none of them
+    # all that the facts hang on besides a step's size: rates, samples and limits change none of them
     trains = tuple(each.requires_grad for each in model.parameters())
     about = (job.task, section.loss, section.optimizer, num_bands, where.most_objects)
     known = _FOLLOWED.setdefault(model, {})

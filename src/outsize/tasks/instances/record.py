@@ -25,5 +25,4 @@ TASK = Task(
     compare=compare.compare,
     comparison_lines=compare.comparison_lines,
     tiles_train=False,
-    comparison="compare_objects.json",
 )

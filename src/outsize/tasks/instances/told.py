@@ -21,5 +21,6 @@ TOLD = Told(
     score="mask_ap50",
     score_name="mask AP50",
     first_sections=_FIRST_SECTIONS,
+    comparison="compare_objects.json",
     joined="objects of overlapping tiles are joined",
 )

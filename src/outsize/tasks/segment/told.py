@@ -24,4 +24,5 @@ TOLD = Told(
     score="mean_iou",
     score_name="mean IoU",
     first_sections=_FIRST_SECTIONS,
+    comparison="compare.json",
 )

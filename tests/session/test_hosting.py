@@ -16,8 +16,6 @@ from torch.distributed.fsdp import FSDPModule
 
 from outsize.commands import train as training
 from outsize.commands.train import train
-from outsize.commands.training import validating
-from outsize.commands.training.hosting import host_has_room, what_moved
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.job import LimitsSection
@@ -29,6 +27,8 @@ from outsize.planning.jobs.planning import Plans
 from outsize.progress import Reporter
 from outsize.report.page import make_page
 from outsize.runs import RunFolder
+from outsize.session import validating
+from outsize.session.hosting import host_has_room, what_moved
 from outsize.strategies import compose
 from outsize.strategies.offload import weights_of
 from outsize.strategies.step import Step, Terms
@@ -101,7 +101,7 @@ def test_a_plan_that_host_memory_no_longer_holds_is_made_anew(
     plans = json.loads(run.plan.read_text())
     plans["train"]["swap"] = {"moved": [], "pinned_bytes": 1 << 60}
     run.plan.write_text(json.dumps(plans))
-    monkeypatch.setattr(training, "_fit", lambda *_: Position())
+    monkeypatch.setattr(training, "fit_job", lambda *_: Position())
     train(job_path, overrides=every, device_name="cpu", mode="resume", reporter=QUIET)
     assert json.loads(run.plan.read_text())["train"]["swap"] is None
 

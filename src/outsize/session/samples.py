@@ -1,4 +1,4 @@
-"""What `train` learns from: windows of the data, what classes weigh, and who makes batches of them."""
+"""What a training learns from: windows of the data, what classes weigh, and who makes batches of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.training.hosting import room_for_pictures
 from outsize.job import Job
 from outsize.progress import Reporter
+from outsize.session.hosting import room_for_pictures
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Lessons:
+class TrainingSamples:
     """What is learnt from."""
 
     windows: TrainingWindows
@@ -31,7 +31,7 @@ class Lessons:
     classes: dict[str, Any]  # their shares and weights, where the labels were counted
 
 
-def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
+def open_samples(job: Job, prepared: Prepared, reporter: Reporter) -> TrainingSamples:
     """Open what is drawn from, and say what the classes weigh; labels are read for it only where needed."""
     from outsize.data.sampling import EpochMix, TrainingWindows, index_blocks
 
@@ -64,10 +64,10 @@ def open_lessons(job: Job, prepared: Prepared, reporter: Reporter) -> Lessons:
         mix=mix,
         index=index,
     )
-    return Lessons(windows, weights, classes)
+    return TrainingSamples(windows, weights, classes)
 
 
-def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: TrainSettings) -> BatchMaker:
+def batch_maker(job: Job, prepared: Prepared, samples: TrainingSamples, recipe: TrainSettings) -> BatchMaker:
     """Make samples with the maps that model and loss want, and the totals that the phases divide by."""
     from outsize.data.inputs import map_maker
     from outsize.tasks import task_of
@@ -78,10 +78,10 @@ def batch_maker(job: Job, prepared: Prepared, lessons: Lessons, recipe: TrainSet
     strides = label_strides(prepared.model, [phase.output for phase in recipe.phases])
     maps = task.wanted_maps(prepared.model, job.train.loss)
     return BatchMaker(
-        lessons.windows,
+        samples.windows,
         partial(task.count_terms, strides=strides),
         job.train.loss,
-        lessons.weights,
+        samples.weights,
         num_classes=len(card.classes),
         batch=job.train.batch,
         make_maps=map_maker(maps, card.dtype, card.statistics),

@@ -10,8 +10,8 @@ import pytest
 import rasterio
 from PIL import Image
 
-from outsize.commands.inputs import bands_of, expand, open_inputs, open_stack
 from outsize.errors import DataError
+from outsize.infer.inputs import bands_of, expand, open_inputs, open_stack
 from outsize.job import ClassSpec, DataSection
 from outsize.raster.reading import SceneReader
 from outsize.runs import RunFolder

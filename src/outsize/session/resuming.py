@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.training.hosting import host_has_room
 from outsize.errors import OutputError, RunError, explain, listed
 from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan
 from outsize.planning.jobs.planned import read_train_plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, output_errors, write_text
+from outsize.session.hosting import host_has_room
 from outsize.units import format_count
 
 if TYPE_CHECKING:
@@ -195,10 +195,11 @@ def begin(run: RunFolder, job: Job) -> None:
     Maps stay until they are predicted anew, but without their ledger they are not taken for those of the new weights.
     """
     from outsize.infer.ledger import LEDGER
+    from outsize.tasks import told_of
     from outsize.train.checkpoint import earlier
 
     cards = (run.best.with_suffix(".json"), run.last.with_suffix(".json"))
-    told = (run.scores, run.verify, run.comparison, run.predictions / LEDGER)
+    told = (run.scores, run.verify, run.path / told_of(job.task).comparison, run.predictions / LEDGER)
     events = run.events.glob("events.out.tfevents.*.outsize")
     for old in (
         run.state,

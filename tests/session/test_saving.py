@@ -18,10 +18,10 @@ from outsize import stopping
 from outsize.card import load_checkpoint
 from outsize.commands import train as training
 from outsize.commands.train import train
-from outsize.commands.training import validating
 from outsize.errors import DivergedError, RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.session import validating
 from outsize.train.checkpoint import earlier, saved_step
 
 _TINY = (
@@ -69,7 +69,7 @@ def _diverging(
     job_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, *overrides: str, mode: str = "new"
 ) -> str:
     with monkeypatch.context() as patch:
-        patch.setattr("outsize.strategies.steps.recover.recovering", _spoiling(step, _fill(float("nan"))))
+        patch.setattr("outsize.strategies.steps.recovering", _spoiling(step, _fill(float("nan"))))
         with pytest.raises(DivergedError) as found:
             _train(job_path, mode, *overrides)
     return str(found.value)
@@ -178,7 +178,7 @@ def test_a_training_that_is_stopped_before_its_first_step_says_nothing_of_a_stat
         with stopping.listening():
             _train(job_path, "new")
 
-    monkeypatch.setattr(training, "open_lessons", stopped)
+    monkeypatch.setattr(training, "open_samples", stopped)
     with pytest.raises(stopping.Stopped) as found:
         verb()
     assert not found.value.is_saved

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from outsize import cli
-from outsize.commands import memory_line
-from outsize.commands.memory_line import host_shortage
+from outsize.cli import memory_line
+from outsize.cli.memory_line import host_shortage
 from outsize.errors import ModelError
 
 SHORTAGES = (

@@ -14,13 +14,13 @@ import pytest
 
 from outsize.commands import train as training
 from outsize.commands.train import train
-from outsize.commands.training import validating
-from outsize.commands.training.resuming import changed_keys, is_finished, resumes
 from outsize.errors import InUseError, OutputError, RunError
 from outsize.job import load_job
 from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
+from outsize.session import validating
+from outsize.session.resuming import changed_keys, is_finished, resumes
 from outsize.strategies.kernels.norm import fused
 from outsize.train.loop import Position
 
@@ -40,7 +40,7 @@ def fusing_run(job_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     plans = json.loads(run.plan.read_text())
     plans["train"]["fuse"] = _FUSE
     run.plan.write_text(json.dumps(plans))
-    monkeypatch.setattr(training, "_fit", lambda *_: Position())
+    monkeypatch.setattr(training, "fit_job", lambda *_: Position())
     return run
 
 

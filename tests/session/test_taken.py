@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from outsize.commands.training.taken import memory_taken
 from outsize.plan.plan import Plan
 from outsize.progress import Reporter
+from outsize.session.taken import memory_taken
 
 PLAN = Plan("train", 2, limit_bytes=4 << 30, peak_bytes=2 << 30, exact=True, why=())
 

@@ -1,1 +1,0 @@
-"""What the verb `train` does around its loop."""
