@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from outsize.report.drawing.schedule import Slice, draw_schedule
+
 from outsize.plan.links import Network, find_link
 from outsize.plan.machines import find_machine
 from outsize.plan.partition import Terms, cut_chain
@@ -24,7 +26,6 @@ from outsize.plan.simulate.cluster import STEP_SPREAD
 from outsize.plan.simulate.exchange import HostCopies, exposed_s, sum_gradients_s
 from outsize.plan.simulate.replicas import slowest_of, split_input
 from outsize.plan.times import Clock
-from outsize.report.drawing.schedule import Slice, draw_schedule
 from outsize.report.published import Publication, published
 
 _SPREADS = [step * 1e-4 for step in range(400)]

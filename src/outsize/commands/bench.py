@@ -52,7 +52,7 @@ def memory(
     from outsize.planning.jobs.groundwork import lay
     from outsize.planning.jobs.preparing import plan_job
     from outsize.planning.situation import situation_here
-    from outsize.report.sections.tradeoff import draw_memory
+    from outsize.report.tradeoff import draw_memory
 
     names = choose_ways(None if ways is None else _listed(ways))
     limits = check_budgets(BUDGETS if budgets is None else _budgets(budgets))
@@ -210,7 +210,7 @@ def _table(measured: dict[str, Any]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
-    from outsize.report.sections.benches import HEADS, basis, cells, remarks_of, scatter_of
+    from outsize.report.measured import HEADS, basis, cells, remarks_of, scatter_of
 
     console = Console(width=_WIDTH, force_terminal=False, color_system=None)
     table = Table(box=box.SIMPLE_HEAD)

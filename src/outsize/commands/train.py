@@ -119,7 +119,7 @@ def _train(
 
 
 def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) -> None:
-    from outsize.report.sections.split import split_of_run
+    from outsize.report.split import split_of_run
     from outsize.tasks import told_of
 
     split = split_of_run(run.metrics)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from outsize.files.ownership import MADE_BY
-from outsize.report.drawing.markup import Markup, tag
 from outsize.report.gather import Story, gather
+from outsize.report.markup import Markup, tag
 from outsize.report.parts import Chapter, drawn_from
-from outsize.report.sections import aside, benches, moves, origins, training, usage
+from outsize.report.sections import show_run, show_runs
 
 _LOOK = """
 :root{--ink:#1d2730;--soft:#5b6772;--line:#dfe4e8;--pale:#f5f7f9;--accent:#0b6e8f}
@@ -100,12 +100,12 @@ def make_page(runs: Sequence[Path], chapter_of: Callable[[str], Chapter], *, ver
     )
     chapters = [chapter_of(story.job["task"]) for story in stories]
     bodies = [
-        _show_run(story, chapter, number, several)
+        show_run(story, chapter, number, several)
         for number, (story, chapter) in enumerate(zip(stories, chapters, strict=True))
     ]
     main = tag(
         "main",
-        drawn_from(stories[0].run.path, "evaluate", aside.show_runs, stories, chapters) if several else None,
+        drawn_from(stories[0].run.path, "evaluate", show_runs, stories, chapters) if several else None,
         bodies,
         tag("footer", "Everything on this page comes from the files of the run folder; it needs no network."),
     )
@@ -120,24 +120,3 @@ def _told_apart(stories: Sequence[Story]) -> list[Story]:
         replace(story, name=str(story.run.path)) if names.count(story.name) > 1 else story
         for story in stories
     ]
-
-
-def _show_run(story: Story, chapter: Chapter, number: int, several: bool) -> Markup:
-    run, model = story.run, story.job["model"]
-    options = ", ".join(f"{name} {value}" for name, value in model.items() if name != "name")
-    about = f"{model['name']}{f' ({options})' if options else ''}, task {story.job['task']}"
-    return tag(
-        "div",
-        tag("h2", story.name) if several else None,
-        tag("p", f"{about}. Run {story.run.path}, finished {story.finished}.", class_="note"),
-        chapter.show(story),
-        drawn_from(run.metrics, "train", training.show_training, story, chapter),
-        drawn_from(run.path / "usage.json", "train", usage.show_usage, story),
-        drawn_from(run.path, "train", origins.show_times, story),
-        drawn_from(run.metrics, "train", moves.show_moves, story),
-        drawn_from(run.plan, "plan", origins.show_plan, story),
-        drawn_from(run.bench, "bench memory", benches.show_memory, story),
-        drawn_from(run.facts, "plan", origins.show_machine, story),
-        origins.show_job(story),
-        id=f"run-{number}",
-    )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from outsize.report.drawing.markup import Markup, Part, tag
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, tag
 from outsize.runs import as_written
 
 Tree = dict[str, Any]

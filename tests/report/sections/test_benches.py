@@ -10,9 +10,9 @@ import pytest
 from tests.report.conftest import NASTY
 
 from outsize.report.gather import gather
+from outsize.report.measured import HEADS, basis, cells, remarks_of, scatter_of
 from outsize.report.page import make_page
-from outsize.report.sections.benches import HEADS, basis, cells, remarks_of, scatter_of
-from outsize.report.sections.tradeoff import draw_memory
+from outsize.report.tradeoff import draw_memory
 from outsize.tasks import chapter_of
 
 GIB = 2**30

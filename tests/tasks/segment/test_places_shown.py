@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from outsize.report.drawing.pictures import repaint
 from outsize.report.gather import gather
 from outsize.tasks.segment.places_shown import show_places
+from outsize.tasks.segment.strips import repaint
 
 
 def _shown(run: Path) -> str:

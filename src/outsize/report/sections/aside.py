@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outsize.report.drawing.curves import Curve, draw_epochs
-from outsize.report.drawing.markup import Markup, table, tag
+from outsize.report.curves import Curve, draw_epochs
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, table, tag
 from outsize.report.parts import Chapter, first_split, section
 
 

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
-from outsize.report.drawing.markup import Markup, Part, pairs, table, tag
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, pairs, table, tag
+from outsize.report.measured import HEADS, about, basis, cells, remarks_of, scatter_of
 from outsize.report.parts import section
-from outsize.units import format_bytes, format_size
-
-Tree = dict[str, Any]
-HEADS = ("way", "ms", "over plain*", "peak", "reserved", "predicted", "off", "predicted ms", "off")
-_QUIET = 0.05  # apart by more than this, the machine had something else to do
-_RATIOS = (
-    "*Over plain: the median of the ratios within rounds, not the ratio of the medians in the column ms."
-)
 
 
 def show_memory(story: Story) -> Markup | None:
@@ -42,65 +34,6 @@ def show_memory(story: Story) -> Markup | None:
     )
 
 
-def cells(row: Tree) -> list[str]:
-    """Return the cells of one way, as the table shows them."""
-    return [
-        row["label"],
-        "–" if row["ms"] is None else f"{row['ms']:.2f}",
-        _off(row["over_plain"], base=1.0),
-        _bytes(row["peak_bytes"]),
-        _bytes(row["reserved_bytes"]),
-        _bytes(row.get("predicted_peak_bytes")),
-        _off(row.get("peak_error")),
-        "–" if row.get("predicted_ms") is None else f"{row['predicted_ms']:.2f}",
-        _off(row.get("ms_error")),
-    ]
-
-
-def remarks_of(row: Tree) -> list[str]:
-    """Say what ours was given, what it did with it, and which way is ahead of it there."""
-    if not row.get("budget_bytes") or row["failed"] is not None:
-        return []
-    cap = "" if row["cap_bytes"] is None else ", and the process capped there"
-    lines = [f"{row['label']}: {format_bytes(row['budget_bytes'])} given{cap}"]
-    lines[0] += f"; {row['plan']['why'][-1]}"
-    if row["peak_bytes"] and row["peak_bytes"] > row["budget_bytes"]:
-        over = row["peak_bytes"] / row["budget_bytes"] - 1
-        lines.append(f"{row['label']}: took {over:.1%} more than its budget")
-    if row["behind"]:
-        lines.append(f"{row['label']}: slower than {', '.join(row['behind'])} within the same memory")
-    return lines + [f"{row['label']}: {text}" for text in row["notes"]]
-
-
-def scatter_of(control: float | None) -> str | None:
-    """Say by how much times scatter, from plain again over plain; None where they do not, or that is not known."""
-    if control is None or abs(control - 1) <= _QUIET:
-        return None
-    return f"times of this run scatter by {abs(control - 1):.0%}: so far is plain again from plain eager"
-
-
-def basis(found: Tree) -> str:
-    """Say what budgets and ratios are measured by."""
-    plain, peak = found["plain"], format_bytes(found["plain"]["peak_bytes"])
-    stays = f"{format_bytes(found['resident_bytes'])} stay between steps (weights, optimizer)"
-    if not plain["measured"]:
-        return f"Plain does not run here; budgets are shares of its predicted peak {peak}. {stays}."
-    return f"Plain is {plain['label']}, the fastest that gives nothing up: {peak} at its peak. {stays}.\n{_RATIOS}"
-
-
-def about(found: Tree) -> list[tuple[str, Part]]:
-    """Return what was measured and on what."""
-    what, machine = found["setting"], found["machine"]
-    control = found["control"]
-    return [
-        ("step", f"{what['model']}, {what['batch']} x {_size(what['side_px'])}, {what['precision']}"),
-        ("device", f"{machine['device']}: {machine['name']}"),
-        ("plain again", None if control is None else f"{control - 1:+.1%} over plain eager"),
-        ("command", tag("code", found["command"])),
-        ("measured", found["when"].replace("T", " ")),
-    ]
-
-
 def _picture(story: Story) -> Markup | None:
     path = story.run.bench / "memory.png"
     if not path.is_file():
@@ -108,15 +41,3 @@ def _picture(story: Story) -> Markup | None:
     address = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
     look = "max-width:100%;height:auto"
     return tag("img", src=address, alt="peak memory against step time of every way", style=look)
-
-
-def _size(size_px: int | list[int]) -> str:
-    return format_size(size_px if isinstance(size_px, int) else (size_px[0], size_px[1]))
-
-
-def _bytes(value: int | None) -> str:
-    return "–" if value is None else format_bytes(value)
-
-
-def _off(value: float | None, base: float = 0.0) -> str:
-    return "–" if value is None else f"{value - base:+.1%}"

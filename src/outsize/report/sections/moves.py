@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from outsize.report.drawing.markup import Markup, Part, pairs
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, pairs
 from outsize.report.parts import percent, section
 from outsize.units import format_bytes, format_seconds
 

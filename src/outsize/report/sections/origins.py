@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from outsize.report.drawing.markup import Markup, Part, pairs, table, tag
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.parts import section
-from outsize.report.sections.split import split_steps
+from outsize.report.split import split_steps
 from outsize.units import format_bytes, format_count, format_pixels, format_seconds
 
 _MANY = 3  # scenes that get a bar each

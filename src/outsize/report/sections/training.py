@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from outsize.report.drawing.curves import Axis, Curve, draw_curves, draw_epochs, smooth
-from outsize.report.drawing.markup import Markup, tag
+from outsize.report.curves import Axis, Curve, draw_curves, draw_epochs, smooth
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, tag
 from outsize.report.parts import Chapter, section
 
 Tree = dict[str, Any]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outsize.report.drawing.markup import Markup, Part, table
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, table
 from outsize.report.parts import figure, section
 from outsize.units import format_bytes
 

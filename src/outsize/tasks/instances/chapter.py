@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from outsize.report.drawing.markup import Markup, join, table, tag
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, join, table, tag
 from outsize.report.parts import Chapter, drawn_from, figure, first_split, section
 from outsize.tasks.instances.told import TOLD
 

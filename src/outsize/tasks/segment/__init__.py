@@ -3,7 +3,7 @@
 told      the words, without torch                 record    all of it, as the verbs ask for it
 terms     batch -> sums and counts of the losses   logits    one logit for two classes
 maps/     logits -> classes -> files of a scene    scores/   maps and labels -> scores, pictures, lines
-chapter   scores -> sections of the report, with places_shown
+chapter   scores -> sections of the report, with places_shown, strips and wrong
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from outsize.report.drawing.curves import draw_reliability
-from outsize.report.drawing.markup import Markup, Part, join, pairs, table, tag
+from outsize.report.curves import draw_reliability
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, Part, join, pairs, table, tag
 from outsize.report.parts import Chapter, drawn_from, figure, first_split, percent, section, swatch
 from outsize.tasks.segment.places_shown import show_places
 from outsize.tasks.segment.told import TOLD

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from outsize.report.drawing.markup import Markup, tag
-from outsize.report.drawing.pictures import embed_strip
-from outsize.report.drawing.wrong import wrong_colour
 from outsize.report.gather import Story
+from outsize.report.markup import Markup, tag
 from outsize.report.parts import figure, percent, section, swatch
+from outsize.tasks.segment.strips import embed_strip
+from outsize.tasks.segment.wrong import wrong_colour
 
 Tree = dict[str, Any]
 _UNLABELLED = (255, 255, 255)

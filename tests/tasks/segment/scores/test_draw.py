@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outsize.report.drawing.pictures import PANELS_AT
-from outsize.report.drawing.wrong import wrong_colour
 from outsize.tasks.pictures import GAP_PX, stretch
 from outsize.tasks.segment.scores.draw import colourise, draw_place, draw_triptych, mark_errors
+from outsize.tasks.segment.strips import PANELS_AT
+from outsize.tasks.segment.wrong import wrong_colour
 
 CLASSES = [("red", (250, 0, 0)), ("blue", (0, 0, 250))]
 WRONG = wrong_colour([colour for _, colour in CLASSES])

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.report.drawing.pictures import PANELS, PANELS_AT
-from outsize.report.drawing.wrong import wrong_colour
 from outsize.runs import write_beside
 from outsize.tasks.pictures import GAP_PX, Colour
+from outsize.tasks.segment.strips import PANELS, PANELS_AT
+from outsize.tasks.segment.wrong import wrong_colour
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -6,7 +6,7 @@ import pytest
 
 from outsize.commands.init import _COLOURS
 from outsize.data.synthetic.scenes import CLASSES
-from outsize.report.drawing.wrong import _apart, _perceived, wrong_colour
+from outsize.tasks.segment.wrong import _apart, _perceived, wrong_colour
 
 DEMO = [each.colour for each in CLASSES]
 INIT = [(int(text[1:3], 16), int(text[3:5], 16), int(text[5:], 16)) for text in _COLOURS]

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from outsize.report.drawing.schedule import Slice, draw_schedule
+from outsize.report.schedule import Slice, draw_schedule
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

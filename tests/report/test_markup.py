@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outsize.report.drawing.markup import Markup, join, pairs, table, tag
+from outsize.report.markup import Markup, join, pairs, table, tag
 
 
 def test_texts_and_attributes_are_escaped() -> None:

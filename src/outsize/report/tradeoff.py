@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from outsize.report.sections.benches import scatter_of
+from outsize.report.measured import scatter_of
 from outsize.runs import write_beside
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from outsize.report.drawing.curves import (
+from outsize.report.curves import (
     HEIGHT,
     WIDTH,
     Axis,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outsize.report.drawing.markup import Markup, tag
+from outsize.report.markup import Markup, tag
 
 WIDTH, HEIGHT = 520.0, 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80.0, 24.0, 14.0, 46.0

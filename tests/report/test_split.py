@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outsize.report.sections.split import split_of_run, split_steps
+from outsize.report.split import split_of_run, split_steps
 
 
 def _step(number: int, **times: float) -> dict[str, Any]:

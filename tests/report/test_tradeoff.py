@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from outsize.report.sections.tradeoff import _FAILED, _draw_axes, draw_memory
+from outsize.report.tradeoff import _FAILED, _draw_axes, draw_memory
 
 GIB = 2**30
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outsize.errors import RunError, explain
-from outsize.report.drawing.markup import Markup, tag
-from outsize.report.drawing.wrong import Colour
+from outsize.report.markup import Markup, tag
+from outsize.tasks.segment.wrong import Colour
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outsize.report.drawing.markup import Markup, tag
+from outsize.report.markup import Markup, tag
 
 __all__ = ["Slice", "draw_schedule"]
 

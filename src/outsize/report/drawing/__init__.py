@@ -1,1 +1,0 @@
-"""HTML, curves and pictures as values."""
