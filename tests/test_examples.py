@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from pyproj import Transformer
 from rasterio.transform import from_origin
+from tests.data.formats.classed.digit_files import draw_idx
 from tests.miniatures import (
     blobs,
     colours,
@@ -259,6 +260,21 @@ def test_example_of_objects(name: str, draw: object, extra: tuple[str, ...], tmp
         assert 0 <= scores["map"]["f1"] <= 1
 
 
+def test_example_of_digits(tmp_path: Path) -> None:
+    draw_idx(tmp_path, side=28)
+    run, quiet = tmp_path / "run", Reporter("quiet")
+    overrides = [
+        "train.epochs=1",
+        "train.batch=8",
+        f"data.root={tmp_path.as_posix()}",
+        f"run={run.as_posix()}",
+    ]
+    check(_EXAMPLES / "digits.toml", overrides=overrides, reporter=quiet)
+    train(_EXAMPLES / "digits.toml", overrides=overrides, device_name="cpu", mode="new", reporter=quiet)
+    predict(run, [], out=None, overrides=(), device_name="cpu", reporter=quiet)
+    assert evaluate(run, split="test", reporter=quiet)["num_pictures"] == 10
+
+
 def test_what_examples_cite_has_the_names_of_scores() -> None:
     for path in _EXAMPLES.glob("*.toml"):
         job = load_job(path)
@@ -279,5 +295,5 @@ def test_every_example_is_tried() -> None:
     names = {"dubai", "buildings", "sentinel2", "satellite"}
     names |= {"nuclei-maskrcnn", "nuts-maskrcnn", "buildings-maskrcnn"}
     names |= {"cityscapes-gscnn", "cityscapes-erfnet", "camvid-deeplab", "taco-gscnn"}
-    names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn"}
+    names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn", "digits"}
     assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names

@@ -110,7 +110,8 @@ def _refuse_overwriting(products: Sequence[SceneFiles], infos: Sequence[SceneInf
     from outsize.infer.outputs import refuse_to_take
 
     taken = {info.path.resolve(): info.path for info in infos}
-    for info, each in zip(infos, products, strict=True):
+    alone = [(info, each) for info, each in zip(infos, products, strict=True) if not each.grows]
+    for info, each in alone:
         for path in each.paths:
             if path.resolve() in taken:
                 need, remedy = "names of their own for all maps", "choose another --out, or rename the scene"
@@ -124,5 +125,7 @@ def _refuse_overwriting(products: Sequence[SceneFiles], infos: Sequence[SceneInf
                 )
         taken |= {path.resolve(): info.path for path in each.paths}
     known = read_ledger(products[0].paths[0].parent) if products else {}
-    for info, each in zip(infos, products, strict=True):
+    for info, each in alone:
         refuse_to_take(each.paths, info.path, each.consent, known)
+    for each in dict.fromkeys(each for each in products if each.grows):
+        refuse_to_take(each.paths, None, each.consent, known)

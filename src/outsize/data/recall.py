@@ -41,6 +41,16 @@ def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledSc
     return tuple(scenes)
 
 
+def recall_picture_px(path: Path) -> dict[Path, tuple[int, int]]:
+    """Return the size of the pictures in each image that holds pictures with one class each."""
+    held = read_json(path, "train")
+    with as_written(path, "train"):
+        entries = [each for split in SPLITS for each in held[split] if "picture_px" in each]
+        return {
+            Path(each["image"]): (int(each["picture_px"][0]), int(each["picture_px"][1])) for each in entries
+        }
+
+
 def _inside(area: Window, info: SceneInfo) -> Window:
     sides = (area.row, area.col, area.height, area.width)
     if any(type(side) is not int or side < 0 for side in sides) or area.intersect(info.window) != area:

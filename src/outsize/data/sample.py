@@ -53,6 +53,25 @@ class Targets(Protocol):
         """Cut a window out of every sample, of which only the core is learnt from."""
 
 
+class Samples(Protocol):
+    """What a training draws samples from; processes have copies of it."""
+
+    samples_per_cover: int  # that show all there is once
+
+    @property
+    def sample_bytes(self) -> int:
+        """What a sample takes."""
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        """Return sample `index` of `epoch`, whoever asks for it and when."""
+
+    def share_memory(self, num_processes: int, limit_bytes: int = 0) -> None:
+        """Be ready for as many copies of this in other processes, which may share so much of decoded pictures."""
+
+    def close(self) -> None:
+        """Close every file."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """Raw pixels, which of them are valid, and what is learnt of them."""

@@ -38,6 +38,11 @@ class LabelledScene:
         None  # of the pictures below one another in it that have one class each
     )
 
+    @property
+    def whole_px(self) -> tuple[int, int]:
+        """Height and width of what a model may see at once: the scene, or each of the pictures in it."""
+        return self.picture_px or (self.image.height, self.image.width)
+
     def shrunk(self, shrink: int) -> LabelledScene:
         """Return the scene read at a part of its size."""
         labels = self.labels.shrunk(shrink, nearest=True)

@@ -36,18 +36,21 @@ def taking(
 
 
 def refuse_to_take(
-    paths: Sequence[Path], scene: Path, consent: Consent = NONE_GIVEN, known: Ledger | None = None
+    paths: Sequence[Path], scene: Path | None, consent: Consent = NONE_GIVEN, known: Ledger | None = None
 ) -> None:
     """Refuse results that are being made, or in the place of files that outsize did not make, or made of another scene.
 
-    `known` is the ledger of their folder, for one who has read it.
+    `known` is the ledger of their folder, for one who has read it; `scene` is None for results that grow by any scene.
     """
     for lock in _locks_of(paths):
         refuse_held(lock, str(paths[0]))
     if consent.overwrite:
         return
-    folder, own = paths[0].parent, str(scene.resolve())
+    folder = paths[0].parent
     known = read_ledger(folder) if known is None else known
+    if scene is None and any(Path(entry["map"]).name == paths[0].name for entry in known.values()):
+        return
+    own = "" if scene is None else str(scene.resolve())
     for key, entry in known.items():
         if key != own and Path(entry["map"]).name == paths[0].name:
             need, remedy = "a result of the same scene", "choose another name, or add --overwrite"

@@ -48,7 +48,8 @@ def filled_in(data: object) -> object:
         return {**_around(known, keys), **keys}
     if kind in ("masks", "voc", "yolo", "classes", "idx"):
         digits = [{"name": str(value), "value": value} for value in range(10)]
-        return {"labels": "", **({"classes": digits} if kind == "idx" else {}), **keys}
+        own = {"classes": digits, "bands": ["grey"]} if kind == "idx" else {}
+        return {"labels": "", **own, **keys}
     return keys
 
 

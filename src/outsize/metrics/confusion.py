@@ -40,6 +40,11 @@ class Scores:
         return _ratio(self._hits, self._true)
 
     @property
+    def precision(self) -> NDArray[np.float64]:
+        """Share of what was predicted of each class that is of it."""
+        return _ratio(self._hits, self._predicted)
+
+    @property
     def f1(self) -> NDArray[np.float64]:
         """Harmonic mean of precision and recall per class."""
         return _ratio(2 * self._hits, self._true + self._predicted)
@@ -48,6 +53,16 @@ class Scores:
     def mean_iou(self) -> float:
         """Mean of the classes' IoU."""
         return _mean(self.iou)
+
+    @property
+    def share_right(self) -> float:
+        """Share of all that is right."""
+        return float(_ratio(self._hits.sum(), self._true.sum()))
+
+    @property
+    def mean_f1(self) -> float:
+        """Mean of the classes' F1."""
+        return _mean(self.f1)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what scores.json holds; NaN becomes null."""
@@ -58,9 +73,9 @@ class Scores:
         return {
             "mean_iou": _number(self.mean_iou),
             "weighted_iou": _number(weighted_iou),
-            "pixel_accuracy": _number(float(_ratio(self._hits.sum(), self._true.sum()))),
+            "pixel_accuracy": _number(self.share_right),
             "mean_accuracy": _number(_mean(self.accuracy)),
-            "mean_f1": _number(_mean(self.f1)),
+            "mean_f1": _number(self.mean_f1),
             "num_px": int(self._true.sum()),
             "classes": {
                 name: {

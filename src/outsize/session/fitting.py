@@ -23,7 +23,7 @@ from outsize.session.validating import log_and_say, validate_with_less
 if TYPE_CHECKING:
     from torch import nn
 
-    from outsize.data.sampling import TrainingWindows
+    from outsize.data.sample import Samples
     from outsize.planning.jobs.preparing import Prepared
     from outsize.strategies.cudagraph import Recordings
     from outsize.train.feed import Feed
@@ -171,7 +171,7 @@ def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
     log.line({"kind": "plan", "phase": 0, "epoch": 0, "step": 0, "warning": text})
 
 
-def recipe_of(job: Job, windows: TrainingWindows) -> TrainSettings:
+def recipe_of(job: Job, windows: Samples) -> TrainSettings:
     """Return what the loop takes of a job: phases, rates, steps, and when to stop."""
     from outsize.tasks import told_of
     from outsize.train.loop import TrainSettings

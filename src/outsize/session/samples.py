@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from outsize.data.sampling import SampleCounts, TrainingWindows
+    from outsize.data.sample import Samples
+    from outsize.data.sampling import SampleCounts
     from outsize.losses import Weights, WeightsByStride
     from outsize.planning.jobs.preparing import Prepared
     from outsize.train.feed import BatchMaker, Feed
@@ -26,44 +27,25 @@ if TYPE_CHECKING:
 class TrainingSamples:
     """What is learnt from."""
 
-    windows: TrainingWindows
+    windows: Samples
     weights: Weights | WeightsByStride
     classes: dict[str, Any]  # their shares and weights, where the labels were counted
 
 
 def open_samples(job: Job, prepared: Prepared, reporter: Reporter) -> TrainingSamples:
     """Open what is drawn from, and say what the classes weigh; labels are read for it only where needed."""
-    from outsize.data.sampling import EpochMix, TrainingWindows, index_blocks
+    from outsize.tasks import task_of
+    from outsize.tasks.task import ToLearn
 
-    section = job.train
-    mix = EpochMix(section.rare_share, section.empty_share)
-    index, weights, classes = None, None, {}
-    if mix.needs_index or section.class_weights != "none":
-        names = [each.name for each in prepared.card.classes]
-        with reporter.bar("classes", len(prepared.splits.train), "scene") as bar:
-            index = index_blocks(
-                prepared.splits.train,
-                prepared.table,
-                len(names),
-                # a quarter: a window of half the side, as `scale` may read, still holds a whole block
-                block_px=max(8, min(section.window_px) // 4),
-                num_threads=section.workers,
-                bar=bar,
-            )
-        each_weights = _weights_of_phases(job, prepared, index.of_scenes)
+    card, weights, classes = prepared.card, None, {}
+    names = [each.name for each in card.classes]
+    given = ToLearn(prepared.splits.train, prepared.table, len(names), card.statistics, job.train, job.seed)
+    windows, counts = task_of(job.task).samples(given, reporter)
+    if counts is not None:
+        each_weights = _weights_of_phases(job, prepared, counts)
         last = list(each_weights.values())[-1]
         weights = last if len(set(each_weights.values())) == 1 else each_weights
-        classes = _say_classes(names, index.of_scenes.sum(0), last, reporter)
-    windows = TrainingWindows(
-        prepared.splits.train,
-        prepared.table,
-        tile_px=section.tile_px,
-        augmentations=section.augment,
-        statistics=prepared.card.statistics,
-        seed=job.seed,
-        mix=mix,
-        index=index,
-    )
+        classes = _say_classes(names, counts.sum(0), last, reporter)
     return TrainingSamples(windows, weights, classes)
 
 

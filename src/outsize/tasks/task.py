@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from outsize.card import Card
 from outsize.data.batch import Batch
+from outsize.data.sample import Samples
 from outsize.data.scenes import LabelledScene
 from outsize.data.statistics import BandStatistics
 from outsize.files.ownership import Consent
 from outsize.infer.cutting import Cutting
 from outsize.infer.ready import Ready
 from outsize.infer.stream import Settings
-from outsize.job import Job, PredictSection
+from outsize.job import Job, PredictSection, TrainSection
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
 from outsize.raster.reading import SceneInfo
@@ -37,8 +38,24 @@ class SceneFiles(Protocol):
         """All files, first the one that predict.json calls the map."""
 
     @property
+    def grows(self) -> bool:
+        """Whether it is one for many scenes: what it says of others stays."""
+
+    @property
     def consent(self) -> Consent:
         """What the user allows to be written over."""
+
+
+@dataclass(frozen=True)
+class ToLearn:
+    """Labelled scenes that a training learns from, and how it draws from them."""
+
+    scenes: Sequence[LabelledScene]
+    table: NDArray[np.uint8]  # from values of labels to classes
+    num_classes: int
+    statistics: BandStatistics
+    section: TrainSection
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -69,6 +86,9 @@ class Task:
     complete: Callable[[Batch, nn.Module, str, BandStatistics], Batch]
     loss_on_shapes: Callable[..., Callable[[nn.Module, Tensor], Tensor]]  # losses, most objects of a picture
     is_local: Callable[[str], bool]
+
+    # what is drawn, and where somebody asks for it what there is of each class (scene, class)
+    samples: Callable[[ToLearn, Reporter], tuple[Samples, NDArray[np.int64] | None]]
 
     # an epoch judged
     validate: Callable[[nn.Module, HeldBack], Mapping[str, Any]]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class Told:
     """What a task is called and judged by."""
 
-    labels: str  # what labels must tell: "classes" of pixels, or "objects" one by one
+    labels: str  # what labels must tell: "classes" of pixels, "objects" one by one, or "pictures": a class for each
     score: str  # of an epoch, the larger the better; as metrics.jsonl names it
     score_name: str
+    in_scores: tuple[str, ...]  # where scores.json has the figure that tells most
     first_sections: str  # of a job to begin with: its model and its training
     comparison: str  # the file that a comparison of two runs leaves in the first
     joined: str = ""  # why tiles are not compared with the whole, where they need not equal it

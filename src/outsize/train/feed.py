@@ -18,8 +18,8 @@ from torch import Tensor
 from outsize import stopping
 from outsize.data.batch import Batch, MakeMaps, collate
 from outsize.data.feeding import BatchProcesses, prefetch
-from outsize.data.sample import Targets
-from outsize.data.sampling import SampleCounts, TrainingWindows
+from outsize.data.sample import Samples, Targets
+from outsize.data.sampling import SampleCounts
 from outsize.losses import Weights, WeightsByStride
 from outsize.train.copies import Copies
 
@@ -37,7 +37,7 @@ Made = tuple[Batch, NDArray[np.int64]]  # and what there is of each class in it
 class BatchMaker:
     """Makes any batch of a training; which one depends on epoch and step alone."""
 
-    windows: TrainingWindows
+    windows: Samples
     count_terms: Callable[..., Mapping[str, float]]  # of losses in targets, with weights and maps
     losses: str
     weights: Weights | WeightsByStride

@@ -5,8 +5,8 @@ labels --> index_blocks: pixels of each class by block (blocks) --.
                                             '-> SampleCounts: what was drawn; EpochMix: its classes
 """
 
-from outsize.data.sampling.blocks import areas_of, index_blocks
+from outsize.data.sampling.blocks import areas_of, index_blocks, samples_per_cover
 from outsize.data.sampling.draw import EpochMix, SampleCounts
 from outsize.data.sampling.windows import TrainingWindows
 
-__all__ = ["EpochMix", "SampleCounts", "TrainingWindows", "areas_of", "index_blocks"]
+__all__ = ["EpochMix", "SampleCounts", "TrainingWindows", "areas_of", "index_blocks", "samples_per_cover"]

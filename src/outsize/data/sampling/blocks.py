@@ -15,6 +15,7 @@ from outsize.errors import DataError, explain
 from outsize.progress import Bar
 from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
+from outsize.units import Size, num_px_of
 
 _READ_PX = 1024
 
@@ -32,6 +33,18 @@ class BlockIndex:
 def areas_of(scene: LabelledScene) -> tuple[Window, ...]:
     """Return the parts of a scene that belong to the split; all of it where none are named."""
     return scene.areas or (scene.image.window,)
+
+
+def samples_per_cover(scenes: Sequence[LabelledScene], tile_px: Size) -> int:
+    """Count the windows that cover scenes once, or whole pictures with one class each."""
+    num_px, num_pictures = 0, 0
+    for scene in scenes:
+        own_px = sum(area.num_px for area in areas_of(scene))
+        if scene.picture_px is None:
+            num_px += own_px
+        else:
+            num_pictures += own_px // num_px_of(scene.picture_px)
+    return max(1, num_pictures + round(num_px / num_px_of(tile_px)))
 
 
 def index_blocks(

@@ -134,15 +134,14 @@ def _work(job: Job, planned: Planned) -> Workload:
 
 def count_steps(job: Job, splits: Splits) -> tuple[int, int, int]:
     """Return samples of an epoch, epochs and steps, as the training counts them: whole batches of windows."""
-    from outsize.data.sampling import areas_of
+    from outsize.data.sampling import samples_per_cover
 
     section = job.train
-    learnt_px = sum(area.num_px for scene in splits.train for area in areas_of(scene))
-    per_epoch = section.samples_per_epoch or max(1, round(learnt_px / num_px_of(section.tile_px)))
+    per_epoch = section.samples_per_epoch or samples_per_cover(splits.train, section.tile_px)
     num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
     return per_epoch, num_epochs, num_epochs * max(1, per_epoch // section.batch)
 
 
 def _largest_px(planned: Planned) -> tuple[int, int]:
-    images = [scene.image for _, held in planned.splits.items() for scene in held]
-    return max(image.height for image in images), max(image.width for image in images)
+    sizes = [scene.whole_px for _, held in planned.splits.items() for scene in held]
+    return max(height for height, _ in sizes), max(width for _, width in sizes)

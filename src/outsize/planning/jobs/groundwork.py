@@ -57,14 +57,14 @@ def lay(job: Job, reporter: Reporter, *, starting: bool = False, counting: bool 
     _refuse_phases(job, model)
     halo = _halo_of(job, model, survey.bands)
     splits = splits or _shared_out(job, survey, halo.largest_px, reporter, counting=counting)
-    images = [scene.image for scene in survey.scenes.values()]
+    sizes = [scene.whole_px for scene in survey.scenes.values()]
     return Groundwork(
         splits=splits,
         bands=tuple(survey.bands),
         model=model,
         init=init,
         halo=halo,
-        largest_px=(max(image.height for image in images), max(image.width for image in images)),
+        largest_px=(max(height for height, _ in sizes), max(width for _, width in sizes)),
         most_objects=_most_objects(job, survey.scenes.values()),
     )
 

@@ -42,7 +42,8 @@ def _training(story: Story) -> Markup | None:
 
 
 def _predictions(story: Story) -> list[Markup]:
-    scenes = [(each, _parts(each)) for each in story.predicted.get("scenes", ())]
+    in_tiles = [each for each in story.predicted.get("scenes", ()) if "num_tiles" in each]
+    scenes = [(each, _parts(each)) for each in in_tiles]
     bars = []
     for scene, parts in scenes:
         tiles = format_count(scene["num_tiles"], "tile")

@@ -6,6 +6,7 @@ from outsize.infer.cutting import Cutting
 from outsize.tasks.instances import compare, evaluate, predict, terms, truth
 from outsize.tasks.instances.told import TOLD
 from outsize.tasks.task import Task
+from outsize.tasks.windows import open_windows
 
 TASK = Task(
     TOLD,
@@ -15,6 +16,7 @@ TASK = Task(
     complete=terms.complete,
     loss_on_shapes=terms.loss_on_shapes,
     is_local=terms.is_local,
+    samples=open_windows,
     validate=truth.validate,
     cutting=Cutting(terms.halo, terms.OnShapes, exactly=False),
     products=predict.products_for,

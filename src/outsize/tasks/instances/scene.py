@@ -40,6 +40,11 @@ class ObjectProducts:
     consent: Consent = NONE_GIVEN
 
     @property
+    def grows(self) -> bool:
+        """It is of one scene alone."""
+        return False
+
+    @property
     def vectors(self) -> Path:
         """Layers for a GIS."""
         return self._named(f".{self.section.vectors}")

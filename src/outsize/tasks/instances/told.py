@@ -20,6 +20,7 @@ TOLD = Told(
     labels="objects",
     score="mask_ap50",
     score_name="mask AP50",
+    in_scores=("mask", "ap50"),
     first_sections=_FIRST_SECTIONS,
     comparison="compare_objects.json",
     joined="objects of overlapping tiles are joined",

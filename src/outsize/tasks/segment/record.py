@@ -6,6 +6,7 @@ from outsize.infer.cutting import PER_PIXEL
 from outsize.tasks.segment import maps, scores, terms
 from outsize.tasks.segment.told import TOLD
 from outsize.tasks.task import Task
+from outsize.tasks.windows import open_windows
 
 TASK = Task(
     TOLD,
@@ -15,6 +16,7 @@ TASK = Task(
     complete=terms.complete,
     loss_on_shapes=terms.loss_on_shapes,
     is_local=terms.is_local,
+    samples=open_windows,
     validate=scores.validate,
     cutting=PER_PIXEL,
     products=maps.products_for,

@@ -23,6 +23,7 @@ TOLD = Told(
     labels="classes",
     score="mean_iou",
     score_name="mean IoU",
+    in_scores=("mean_iou",),
     first_sections=_FIRST_SECTIONS,
     comparison="compare.json",
 )

@@ -13,7 +13,7 @@ import gzip
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +152,7 @@ def _open(pair: IdxPair, cache: Path) -> LabelledScene:
 
     image = made_labels(pair.pictures, cache, key, lay_out)
     labels = made_labels(pair.classes, cache, key, spread)
-    return LabelledScene(replace(image, band_names=("grey",)), labels, picture_px=(height, width))
+    return LabelledScene(image, labels, picture_px=(height, width))
 
 
 def _nothing(root: Path) -> DataError:

@@ -52,6 +52,11 @@ class Products:
     consent: Consent = NONE_GIVEN
 
     @property
+    def grows(self) -> bool:
+        """It is of one scene alone."""
+        return False
+
+    @property
     def style_path(self) -> Path:
         """Names and colours of the classes, for QGIS."""
         return self.map_path.with_suffix(".qml")

@@ -10,7 +10,8 @@ from tests.data.formats.classed.digit_files import draw_classes, draw_idx, secti
 
 from outsize.data.catalogue import open_data
 from outsize.data.formats.classed import read_idx
-from outsize.data.sampling.pictures import Pictures, ShuffledPictures, brought_to
+from outsize.data.pictures import ShuffledPictures, labelled_pictures
+from outsize.data.pictures.pictures import brought_to
 from outsize.data.scenes import label_table
 from outsize.data.split import Splits
 from outsize.data.statistics import BandStatistics
@@ -35,7 +36,7 @@ def shuffled(splits: Splits, **keys: object) -> ShuffledPictures:
 
 
 def test_pictures_are_read_as_they_are(splits: Splits, tmp_path: Path) -> None:
-    held = Pictures(splits.val, TABLE, 12)
+    held = labelled_pictures(splits.val, TABLE, 12)
     own = read_idx(tmp_path / "train-images-idx3-ubyte.gz", 3)[30:]
     assert len(held) == 10
     assert held.class_ids.tolist() == list(range(10))
@@ -76,7 +77,7 @@ def test_pictures_of_any_size_are_brought_to_one(tmp_path: Path) -> None:
     draw_classes(tmp_path / "data")
     data = section("classes", tmp_path / "data", ("cat", "dog"), split={"val": 0.0, "test": 0.0})
     splits = open_data(data, seed=0, halo_px=0, cache=tmp_path / "cache")
-    held = Pictures(splits.train, TABLE, 8)
+    held = labelled_pictures(splits.train, TABLE, 8)
     held.share_memory(2, 2**20)
     means = [held.read(index).image.mean() for index in range(len(held))]
     assert [mean > 75 for mean in means] == [class_id == 1 for class_id in held.class_ids]
