@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from outsize.report.drawing.schedule import Slice, draw_schedule
+from outsize.report.schedule import Slice, draw_schedule
 
 from outsize.plan.links import Network, find_link
 from outsize.plan.machines import find_machine
