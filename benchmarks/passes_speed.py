@@ -11,7 +11,7 @@ import time
 import torch
 
 from outsize.infer.passes import Keep, PassRun, Program
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.models import build_model
 from outsize.tiles.grid import cover
 from outsize.tiles.halo import derive_halo

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from outsize.report.schedule import Slice, draw_schedule
-
 from outsize.plan.links import Network, find_link
 from outsize.plan.machines import find_machine
 from outsize.plan.partition import Terms, cut_chain
@@ -27,6 +25,7 @@ from outsize.plan.simulate.exchange import HostCopies, exposed_s, sum_gradients_
 from outsize.plan.simulate.replicas import slowest_of, split_input
 from outsize.plan.times import Clock
 from outsize.report.published import Publication, published
+from outsize.report.schedule import Slice, draw_schedule
 
 _SPREADS = [step * 1e-4 for step in range(400)]
 _ASSUMED_PX = 1024  # of the pipelines by name, whose pictures are not given

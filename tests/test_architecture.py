@@ -56,7 +56,7 @@ TESTED_THROUGH = {
     "tiles.told": "tiles/passes/test_rules.py",
     "tiles.spans": "measure/trying/test_halo_of_ops.py",
     "tiles.walk": "measure/trying/test_halo_of_ops.py",
-    "graph": "measure/tracing/test_trace.py",
+    "graph": "measure/graphs/test_exporting.py",
     "raster.gdal": "raster/reading/test_safety.py",
     "raster.labels.grid": "raster/labels/test_warp.py",
     "raster.labels.write": "raster/labels/test_warp.py",
@@ -101,7 +101,7 @@ TESTED_THROUGH = {
     "strategies.kernels.norm.kernels": "strategies/kernels/test_layers.py",
     "strategies.kernels.pool.kernels": "strategies/kernels/test_layers.py",
     "strategies.kernels.entropy.kernels": "strategies/kernels/test_layers.py",
-    "planning.jobs.advice": "commands/test_plan.py",
+    "planning.advice": "commands/test_plan.py",
     "strategies.overwritten": "strategies/saved/test_hooks.py",
     "strategies.swap.shuttle": "strategies/saved/test_moving.py",
 }

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from outsize.library.predict import predict
     from outsize.library.verify import verify
     from outsize.models import build_model
-    from outsize.planning.modules.within import within
+    from outsize.planning.within import within
 
 __all__ = ["__version__", "build_model", "predict", "verify", "within"]
 __version__ = "0.1.0"
@@ -18,7 +18,7 @@ _HOMES = {
     "predict": "outsize.library.predict",
     "verify": "outsize.library.verify",
     "build_model": "outsize.models",
-    "within": "outsize.planning.modules.within",
+    "within": "outsize.planning.within",
 }
 
 

@@ -16,7 +16,6 @@ from outsize.commands.bench import _table, memory
 from outsize.commands.report import report
 from outsize.errors import DataError
 from outsize.files.ownership import mark
-from outsize.planning.jobs import groundwork
 from outsize.progress import Reporter
 
 
@@ -116,7 +115,7 @@ def test_the_run_is_held_and_marked_while_it_is_measured(
         seen.update(each.name for each in out.iterdir())
         raise DataError("no data")
 
-    monkeypatch.setattr(groundwork, "lay", lay)
+    monkeypatch.setattr("outsize.planning.jobs.lay", lay)
     how = {"overrides": (), "device_name": "cpu", "budgets": None, "reporter": Reporter("quiet")}
     with pytest.raises(DataError):
         memory(job_path, out=out, ways="plain", rounds=1, **how)

@@ -16,7 +16,7 @@ from outsize.commands.plan import plan
 from outsize.errors import JobError, PlanError
 from outsize.files.ownership import mark
 from outsize.job import load_job
-from outsize.planning.jobs.advice import cuts_of
+from outsize.planning.advice import cuts_of
 from outsize.planning.jobs.preparing import plan_job
 from outsize.planning.situation import situation_here, situation_named
 from outsize.progress import Reporter

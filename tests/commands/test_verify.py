@@ -17,7 +17,7 @@ from torch import nn
 from outsize.commands.train import train
 from outsize.commands.verify import verify
 from outsize.errors import PlanError, RunError, VerifyError
-from outsize.planning.jobs.planned import planned_otherwise
+from outsize.planning.planned import planned_otherwise
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.strategies.compiled import missing_compiler

@@ -14,8 +14,8 @@ from outsize.data.synthetic.scenes import draw_scene
 from outsize.data.targets import ClassRasters
 from outsize.infer.compare import tiled_difference
 from outsize.library.predict import predict
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.measure.tracing.step import trace_step
-from outsize.measure.tracing.trace import example_shape, trace
 from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model
 from outsize.plan.cost import StepCost

@@ -12,7 +12,7 @@ from outsize.data.batch import Batch
 from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.measure.apart import Outcome, apart, outcome_of
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import compose

@@ -14,7 +14,7 @@ from outsize.card import Card
 from outsize.data.statistics import BandStatistics
 from outsize.data.synthetic.scenes import CLASSES
 from outsize.job import ClassSpec
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Tiling
 from outsize.tiles.halo import derive_halo

@@ -12,7 +12,7 @@ from outsize.card import Card
 from outsize.infer.compare import measure_on_scene, probe_side_px, tiled_difference
 from outsize.infer.ready import make_ready
 from outsize.job import LimitsSection
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.models import build_model
 from outsize.raster.reading import describe
 from outsize.tiles.halo import Halo, Reach, derive_halo

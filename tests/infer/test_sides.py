@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import outsize
 from outsize.infer.sides import compared_with, fitted
 from outsize.infer.stream import Settings
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Tiling
 from outsize.tiles.halo import Halo, Reach, derive_halo

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outsize.infer.compare import probe_side_px, tiled_difference
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.models import build_model
 from outsize.tiles.halo import Halo, derive_halo
 

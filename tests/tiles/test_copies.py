@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor, nn
 
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.tiles.halo import Reach, derive_halo
 
 

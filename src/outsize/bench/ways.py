@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from outsize.data.batch import Batch
 from outsize.errors import JobError, PlanError, explain
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing import record
 from outsize.plan.plan import Compile, Swap, unplanned
 from outsize.strategies.compose import compose
 from outsize.strategies.find import find_module

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from outsize.bench.memory import Planning
     from outsize.plan.plan import Plan
     from outsize.plan.way import StepRequest
-    from outsize.planning.jobs.preparing import Planned
+    from outsize.planning.jobs import Planned
     from outsize.planning.situation import Situation
 
 _WIDTH = 120  # of the table
@@ -49,8 +49,7 @@ def memory(
     from outsize.bench.memory import BUDGETS, check_budgets
     from outsize.bench.ways import choose_ways
     from outsize.measure.machine import pick_device
-    from outsize.planning.jobs.groundwork import lay
-    from outsize.planning.jobs.preparing import plan_job
+    from outsize.planning.jobs import lay, plan_job
     from outsize.planning.situation import situation_here
     from outsize.report.tradeoff import draw_memory
 
@@ -91,7 +90,7 @@ def _measure(
     from outsize.bench.memory import measure_memory
     from outsize.measure.origin import origin
     from outsize.plan.ways import blocks_to_compile
-    from outsize.planning.jobs.planning import train_task
+    from outsize.planning.jobs import train_task
     from outsize.tasks import task_of
 
     where, section = planned.where, job.train

@@ -17,7 +17,7 @@ from outsize.units import format_bytes, format_count, format_seconds
 if TYPE_CHECKING:
     from outsize.plan.request import Course
     from outsize.plan.tilings import Cut
-    from outsize.planning.jobs.preparing import Planned
+    from outsize.planning.jobs import Planned
     from outsize.planning.situation import Situation
 
 _MAX_REJECTED = 6  # told; plan.json has all of them
@@ -36,9 +36,8 @@ def plan(
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
     from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
-    from outsize.planning.jobs.advice import course_for
-    from outsize.planning.jobs.groundwork import lay
-    from outsize.planning.jobs.preparing import plan_job
+    from outsize.planning.advice import course_for
+    from outsize.planning.jobs import lay, plan_job
     from outsize.planning.situation import share_of, situation_here, situation_named
 
     job = load_job(job_path, overrides)
@@ -137,7 +136,7 @@ def say_plan(plan: Plan, reporter: Reporter, course: Course | None = None) -> No
 def _say_cuts(job: Job, planned: Planned, reporter: Reporter) -> None:
     """Show how the largest scene could be cut, where it is."""
     from outsize.plan.tilings import as_table, remarks
-    from outsize.planning.jobs.advice import cuts_of
+    from outsize.planning.advice import cuts_of
 
     for purpose, cuts, scene_px, core_px in cuts_of(job, planned):
         taken = next(cut for cut in cuts if cut.tiling.core_px == core_px)
@@ -165,7 +164,7 @@ def _why_core(
 
 
 def _say_request(job: Job, planned: Planned, beyond: str | None, reporter: Reporter) -> None:
-    from outsize.planning.jobs.advice import request_for
+    from outsize.planning.advice import request_for
 
     found = request_for(job, planned)
     lines = found.lines()

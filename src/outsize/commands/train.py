@@ -70,7 +70,7 @@ def _train(
     from outsize.data.sampling import SampleCounts
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
-    from outsize.planning.jobs.preparing import prepare
+    from outsize.planning.jobs import prepare
     from outsize.tasks import told_of
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready

@@ -31,7 +31,7 @@ def verify(
     from outsize.data.scenes import open_image
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
-    from outsize.planning.jobs.planned import planned_otherwise
+    from outsize.planning.planned import planned_otherwise
     from outsize.tasks import task_of
 
     run = open_run(run_path)

@@ -20,8 +20,8 @@ from outsize.card import Card
 from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, TraceError, explain, listed
 from outsize.job import ClassSpec, parse_colour
-from outsize.measure.tracing.answers import AnswerLeaf, answer_on_shapes
-from outsize.measure.tracing.trace import example_shape
+from outsize.measure.graphs import example_shape
+from outsize.measure.tracing import AnswerLeaf, answer_on_shapes
 from outsize.models import input_maps, num_inputs
 from outsize.raster.reading import SceneInfo
 

@@ -20,7 +20,7 @@ from torch import nn
 from outsize.errors import OutsizeError, TraceError
 from outsize.infer.stream import Settings, answer
 from outsize.measure.state import as_it_was
-from outsize.measure.tracing.answers import answer_on_shapes
+from outsize.measure.tracing import answer_on_shapes
 from outsize.measure.trying import does_the_same
 from outsize.plan.plan import Tiling
 from outsize.tiles.window import Tile, Window

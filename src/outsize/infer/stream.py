@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from outsize.errors import ModelError, OutsizeError, explain, first_line
 from outsize.measure.memory import ran_out
 from outsize.measure.tensors import format_shapes, shapes_of
-from outsize.measure.tracing.where import layer_of
+from outsize.measure.where import layer_of
 from outsize.plan.plan import Passes
 from outsize.raster.reading import SceneReader
 from outsize.threads import Threads

@@ -9,7 +9,7 @@ from torch import nn
 
 from outsize.data.inputs import reach_px
 from outsize.measure.tensors import own_dtype
-from outsize.measure.tracing.step import trace_step
+from outsize.measure.tracing import trace_step
 from outsize.measure.trying import derive
 from outsize.models import input_maps, num_inputs
 from outsize.plan.cost import StepCost

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.data.sample import Samples
-    from outsize.planning.jobs.preparing import Prepared
+    from outsize.planning.jobs import Prepared
     from outsize.strategies.cudagraph import Recordings
     from outsize.train.feed import Feed
     from outsize.train.log import TrainingLog
@@ -41,7 +41,7 @@ def fit_job(
     reporter: Reporter,
 ) -> Position:
     """Run the loop of a job and return where it ended."""
-    from outsize.planning.jobs.shortage import tightening
+    from outsize.planning.jobs import tightening
     from outsize.strategies.compose import compose
     from outsize.strategies.cudagraph import Recordings
     from outsize.strategies.steps import recovering

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from outsize.errors import OutputError, RunError, explain, listed
 from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan
-from outsize.planning.jobs.planned import read_train_plan
+from outsize.planning.planned import read_train_plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, output_errors, write_text
 from outsize.session.hosting import host_has_room
 from outsize.units import format_count
 
 if TYPE_CHECKING:
-    from outsize.planning.jobs.preparing import Prepared
+    from outsize.planning.jobs import Prepared
 
 _FIXED = ("data", "model", "train", "seed")  # what decides how a training goes on
 # but for these: what was saved fits all of them, and none decides which samples come next or how many steps there are

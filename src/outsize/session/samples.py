@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outsize.data.sample import Samples
     from outsize.data.sampling import SampleCounts
     from outsize.losses import Weights, WeightsByStride
-    from outsize.planning.jobs.preparing import Prepared
+    from outsize.planning.jobs import Prepared
     from outsize.train.feed import BatchMaker, Feed
     from outsize.train.loop import TrainSettings
 

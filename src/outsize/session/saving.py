@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from outsize.data.sampling import SampleCounts
-    from outsize.planning.jobs.preparing import Prepared
+    from outsize.planning.jobs import Prepared
     from outsize.train.loop import Position
 
 

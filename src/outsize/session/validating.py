@@ -16,7 +16,7 @@ from outsize.units import format_count
 if TYPE_CHECKING:
     from torch import nn
 
-    from outsize.planning.jobs.preparing import Prepared
+    from outsize.planning.jobs import Prepared
     from outsize.tasks.task import Task
     from outsize.tasks.told import Told
     from outsize.train.log import TrainingLog

@@ -15,7 +15,7 @@ from torch import nn
 from outsize.measure import remembered
 from outsize.measure.learning import SeenStep, recall_or_learn, taught_by
 from outsize.measure.learning.operations import SeenOperations
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.plan import seen as seen_before
 from outsize.plan.machines import find_machine
 from outsize.plan.times import (

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from outsize.errors import TraceError
 from outsize.measure.tracing import ghost
 from outsize.measure.tracing.ghost import as_on_cuda, ghost_of
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.measure.tracing.step import trace_step
 from outsize.models import build_model
 from outsize.plan.step import StepFacts

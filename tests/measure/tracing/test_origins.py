@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.measure.tracing.step import trace_step
 from outsize.models.unet import UNet
 from outsize.plan.step import StepFacts, StepOp

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.measure.tracing.recurrent import onednn_bytes
 from outsize.measure.tracing.step import trace_step
 from outsize.plan.cost import StepCost

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from torchvision.models.segmentation import deeplabv3_resnet50
 
 from outsize.errors import TraceError
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.measure.tracing.step import likeliest, trace_step
 from outsize.models import build_model
 from outsize.plan.plan import Fuse

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.errors import TraceError
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.measure.trying.probe import probe_halo
 from outsize.tiles.halo import Halo, Reach, derive_halo
 

@@ -23,8 +23,8 @@ from outsize.infer.compare import tiled_difference
 from outsize.infer.prepare import make_prepare
 from outsize.job import ClassSpec, LimitsSection, load_job
 from outsize.measure.facts import gather_facts
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.measure.machine import look_at_machine
-from outsize.measure.tracing.trace import example_shape, trace
 from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model
 from outsize.plan.predict.choose import choose_predict

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.measure.trying.probe import probe_halo
 from outsize.models import build_model
 from outsize.models.unet import UPSAMPLINGS

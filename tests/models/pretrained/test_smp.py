@@ -44,7 +44,7 @@ def test_any_size_under_the_librarys_own_names(architecture: str) -> None:
 
 
 def test_nothing_is_padded_in_the_graph_at_multiples() -> None:
-    from outsize.measure.tracing.trace import trace
+    from outsize.measure.graphs.exporting import trace
 
     model = build_model("smp:Linknet/resnet18", **NET)
     assert not {"pad", "slice"} & {op.kind for op in trace(model, (1, 4, 64, 96)).ops}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.measure.tracing.step import trace_step
-from outsize.measure.tracing.where import Where
+from outsize.measure.where import Where
 from outsize.plan.cost import StepCost
 from outsize.plan.memory.swap import find_points
 from outsize.plan.step import StepFacts

@@ -69,7 +69,7 @@ def test_nothing_is_computed_the_second_time(
 ) -> None:
     first = plan_job(job, _here(), QUIET)
     assert len(counted) == 4
-    for name in ("outsize.measure.facts.derive", "outsize.measure.tracing.step.trace_step"):
+    for name in ("outsize.measure.facts.derive", "outsize.measure.tracing.trace_step"):
         monkeypatch.setattr(name, lambda *_, name=name, **__: pytest.fail(f"{name} was begun"))
     second = plan_job(job, _here(), Reporter("json"))
     assert len(counted) == 4
@@ -186,7 +186,7 @@ def test_a_plan_for_a_gpu_goes_with_what_a_real_step_taught(
     there = replace(here, learnt=learnt, machine=machine, pages=False, note="so it is")
     made = replace(kept, where=there, facts=replace(kept.facts, learnt=learnt, machine=machine))
     lessons: list[Learnt | None] = [learnt]
-    monkeypatch.setattr("outsize.planning.trying.profiling.remembered_lesson", lambda *_: lessons[-1])
+    monkeypatch.setattr("outsize.planning.trying.remembered_lesson", lambda *_: lessons[-1])
     made = replace(made, train=replace(made.train, limit_bytes=named.machine.free_bytes))
     made = replace(made, predict=replace(made.predict, limit_bytes=named.machine.free_bytes))
     recalling.keep(job, ground, made)
@@ -226,9 +226,7 @@ def test_a_step_is_followed_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> N
     ground = lay(job, QUIET)
     step_of = planning._step_of(job, ground.model, 4, _here())
     facts = step_of(2, 32)
-    monkeypatch.setattr(
-        "outsize.measure.tracing.step.trace_step", lambda *_, **__: pytest.fail("it is known")
-    )
+    monkeypatch.setattr("outsize.measure.tracing.trace_step", lambda *_, **__: pytest.fail("it is known"))
     learnt = Learnt({}, 1e-5, None, 2, 32)
     assert planning._step_of(job, ground.model, 4, _here())(2, 32) is facts
     assert planning._step_of(job, ground.model, 4, replace(_here(), learnt=learnt))(2, 32).ops

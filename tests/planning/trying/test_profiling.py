@@ -201,7 +201,7 @@ def test_a_profile_that_takes_too_long_is_ended_and_told(
 def test_only_a_gpu_that_is_here_is_asked(
     job: Job, model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profiling, "learn_here", lambda *_, **__: pytest.fail("a step was run"))
+    monkeypatch.setattr("outsize.planning.trying.learn_here", lambda *_, **__: pytest.fail("a step was run"))
     on_cpu = Situation(look_at_machine(_CPU), _CLOCK.rates, bf16=False, device=_CPU)
     assert taught(job, model, 3, on_cpu, _QUIET) == on_cpu
     named = situation_named("h200", 1, "bf16")
@@ -219,7 +219,7 @@ def test_a_plan_goes_by_what_was_learnt(
     named = situation_named("h200", 1, "bf16")
     here = Situation(named.machine, named.rates, bf16=True, device=torch.device("cuda", 0))
     monkeypatch.setattr(fused, "_builds", lambda _: True)
-    monkeypatch.setattr(profiling, "learn_here", lambda *_, **__: _LEARNT)
+    monkeypatch.setattr("outsize.planning.trying.learn_here", lambda *_, **__: _LEARNT)
     where = taught(job, model, 3, here, _QUIET)
     assert where.machine.usable_share == 0.91
     before, after = facts_on(model, 3, here), facts_on(model, 3, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.planning.modules.odd_blocks import ODD, Block, Net
+from tests.planning.odd_blocks import ODD, Block, Net
 from torch import Tensor, nn
 
 from outsize.strategies.blocks.trial import unfit

@@ -17,8 +17,8 @@ from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters
 from outsize.errors import PlanError
 from outsize.losses import Weights
+from outsize.measure.graphs.exporting import example_shape, trace
 from outsize.measure.memory import LiveBytes
-from outsize.measure.tracing.trace import example_shape, trace
 from outsize.models import build_model
 from outsize.plan.plan import Plan, Tiling
 from outsize.strategies.compose import LossTerms, compose

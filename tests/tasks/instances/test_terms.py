@@ -14,7 +14,7 @@ from outsize.data.batch import Batch
 from outsize.data.inputs.normalised import normalise
 from outsize.errors import ModelError
 from outsize.measure.memory import LiveBytes
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.measure.tracing.step import trace_step
 from outsize.metrics.instances import Pictured, average_precision
 from outsize.models import build_model

@@ -11,8 +11,8 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
 
 from outsize.errors import TraceError
+from outsize.measure.graphs import as_graph, export
 from outsize.measure.tensors import own_device, own_dtype
-from outsize.measure.tracing.trace import as_graph, export
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes import PassGraph, lay_out
 

@@ -14,10 +14,10 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from outsize.errors import OutsizeError, TraceError
 from outsize.graph import kinds
+from outsize.measure.graphs import quiet
 from outsize.measure.tensors import own_dtype, tensors_in
 from outsize.measure.tracing.ghost import ghost_of
 from outsize.measure.tracing.step import why_not_followed
-from outsize.measure.tracing.trace import quiet
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_map_only
 from outsize.errors import OutsizeError, TraceError, explain, first_line
 from outsize.measure.tensors import format_shapes, own_dtype, shapes_of, tensors_in
 from outsize.measure.tracing.ghost import AnyNumber, as_on_cuda, ghost_of
-from outsize.measure.tracing.record import record, state_of
-from outsize.measure.tracing.where import layer_of
+from outsize.measure.tracing.recorder import record, state_of
+from outsize.measure.where import layer_of
 from outsize.plan.step import StepFacts, allocated_bytes
 
 Loss = Callable[[nn.Module, Any], Tensor]

@@ -12,7 +12,7 @@ from torch import nn
 
 from outsize.errors import TraceError, found_in
 from outsize.graph import ModelGraph, Op
-from outsize.measure.tracing.trace import EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX, trace
+from outsize.measure.graphs import EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX, trace
 from outsize.tiles.halo import Halo, Obstacle, derive_halo
 from outsize.tiles.sizes import OTHER_OPERATIONS, OTHER_PLACES
 from outsize.tiles.walk import OTHER_NUMBERS, reaching

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from outsize.graph import kinds
 from outsize.measure.state import as_it_was
 from outsize.measure.tensors import own_dtype
-from outsize.measure.tracing.ghost import ghost_of
+from outsize.measure.tracing import ghost_of
 
 # What code of others raises where it does not like a picture.
 CRASHES = (

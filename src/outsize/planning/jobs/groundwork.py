@@ -69,6 +69,16 @@ def lay(job: Job, reporter: Reporter, *, starting: bool = False, counting: bool 
     )
 
 
+def count_steps(job: Job, splits: Splits) -> tuple[int, int, int]:
+    """Return samples of an epoch, epochs and steps, as the training counts them: whole batches of windows."""
+    from outsize.data.sampling import samples_per_cover
+
+    section = job.train
+    per_epoch = section.samples_per_epoch or samples_per_cover(splits.train, section.tile_px)
+    num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
+    return per_epoch, num_epochs, num_epochs * max(1, per_epoch // section.batch)
+
+
 def _wants_halo(job: Job) -> bool:
     """Whether who gets which blocks depends on how far the model looks."""
     return bool(job.data.images) and job.data.split.by == "blocks" and job.data.split.gap_px is None

@@ -52,8 +52,7 @@ def taught(
     effort: Effort | None = None,
 ) -> Situation:
     """Return the situation as real steps of the job show it, on a GPU that is here; compiled on any device here."""
-    from outsize.planning.trying.compiling import try_compiled
-    from outsize.planning.trying.profiling import learn_here, why_so
+    from outsize.planning.trying import learn_here, try_compiled, why_so
 
     where = replace(where, fuse=_fuse(job, model, num_bands, where))
     if where.device is None:
@@ -178,7 +177,7 @@ class _StepOf(Protocol):
 
 def _step_of(job: Job, model: nn.Module, num_bands: int, where: Situation) -> _StepOf:
     """Return what tells the facts of a step by its number of samples, the size of its windows, and blocks run again."""
-    from outsize.measure.tracing.step import trace_step
+    from outsize.measure.tracing import trace_step
     from outsize.strategies.blocks import checkpointed
     from outsize.strategies.kernels import fused_layers
     from outsize.tasks import task_of

@@ -15,12 +15,11 @@ from outsize.measure.origin import origin
 from outsize.plan.effort import PATIENCE_S, Budget, Effort
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Rejected
-from outsize.planning.jobs.advice import count_steps
-from outsize.planning.jobs.groundwork import Groundwork, lay
+from outsize.planning.jobs.groundwork import Groundwork, count_steps, lay
 from outsize.planning.jobs.planning import facts_on, make_plans, taught
 from outsize.planning.jobs.recalling import KeptPlans, keep, recall
 from outsize.planning.situation import Situation, situation_here
-from outsize.planning.trying.recording import paged_as_tried, recorded_where_faster
+from outsize.planning.trying import paged_as_tried, recorded_where_faster
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_json
 

@@ -129,7 +129,7 @@ def _still_holds(kept: KeptPlans, job: Job) -> bool:
 
 def _is_as_learnt(job: Job, ground: Groundwork, kept: KeptPlans) -> bool:
     """Whether what a real step taught is still what is remembered of it: a shortage of memory teaches more."""
-    from outsize.planning.trying.profiling import remembered_lesson
+    from outsize.planning.trying import remembered_lesson
 
     if kept.where.kind == "cpu":
         return True
@@ -138,7 +138,7 @@ def _is_as_learnt(job: Job, ground: Groundwork, kept: KeptPlans) -> bool:
 
 def _file_name(job: Job, ground: Groundwork, where: Situation, device: torch.device) -> str:
     from outsize.measure.remembered import fingerprint, key_of
-    from outsize.planning.jobs.advice import count_steps
+    from outsize.planning.jobs.groundwork import count_steps
 
     sections = job.model_dump(mode="json", include=set(_SECTIONS))
     about = [*_about_model(job, ground.bands), json.dumps(sections, sort_keys=True, default=str)]

@@ -13,7 +13,7 @@ from outsize.plan.plan import Plan
 from outsize.plan.tighten import tighter
 from outsize.plan.ways import choose, choose_offloaded
 from outsize.planning.jobs.planning import train_task
-from outsize.planning.trying.profiling import learn_from_shortage
+from outsize.planning.trying import learn_from_shortage
 from outsize.units import format_bytes
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.errors import ModelError, explain
-from outsize.measure.tracing.where import is_parameter
+from outsize.measure.where import is_parameter
 
 _MOST = 256  # numbers of one tensor
 _FIRST, _EVERY = 3, 32  # calls that are looked at as a whole

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from outsize.errors import first_line
 from outsize.measure.memory import ran_out
 from outsize.measure.tensors import tensors_in
-from outsize.measure.tracing.where import is_parameter
+from outsize.measure.where import is_parameter
 from outsize.strategies.blocks.alike import is_opaque
 from outsize.strategies.blocks.checkpointing import Buffers, hooked_in
 from outsize.strategies.find import find_module

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from outsize.measure.tensors import without_history
-from outsize.measure.tracing.where import Where
+from outsize.measure.where import Where
 from outsize.plan.plan import Swap
 from outsize.plan.step import Key
 from outsize.strategies.saved.moving import moved

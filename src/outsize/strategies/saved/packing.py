@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from outsize.measure.tensors import is_read_otherwise, without_history
-from outsize.measure.tracing.where import Where, is_parameter
+from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Key
 from outsize.strategies.overwritten import changed
 from outsize.strategies.saved.lineage import alike, is_saved_by_its_maker, known, note, read

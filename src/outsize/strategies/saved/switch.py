@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from outsize.measure.tracing.where import Where
+from outsize.measure.where import Where
 
 
 class Switch(Where):

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.tensors import fills_storage, is_read_otherwise
-from outsize.measure.tracing.record import BATCH_NORMS, is_told_by_statistics
-from outsize.measure.tracing.where import Where, is_parameter
+from outsize.measure.tracing import BATCH_NORMS, is_told_by_statistics
+from outsize.measure.where import Where, is_parameter
 from outsize.plan.memory import OF_IMAGES
 from outsize.strategies.saved.draws import dropout_scale
 from outsize.strategies.saved.lineage import is_told_by_itself, known, read

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 import outsize
 from outsize.errors import ModelError, PlanError
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts
-from outsize.planning.modules.own_step import OwnStep, facts_of, own_step, peak_as_planned
+from outsize.planning.own_step import OwnStep, facts_of, own_step, peak_as_planned
 
 IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -345,7 +345,7 @@ def test_a_step_with_all_that_is_saved_in_host_memory_is_the_step_that_keeps_it(
     model = _Shared(fussy=True)
     before = {name: each.clone() for name, each in model.state_dict().items()}
     followed, _ = facts_of(own_step(_Shared(fussy=False), images, None, torch.optim.AdamW, None))
-    monkeypatch.setattr("outsize.planning.modules.own_step.record", cramped)
+    monkeypatch.setattr("outsize.planning.own_step.record", cramped)
     seen, reason = facts_of(own_step(model, images, None, torch.optim.AdamW, None))
     assert reason is not None
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
@@ -461,7 +461,7 @@ def test_a_plan_that_runs_out_of_memory_is_made_tighter(monkeypatch: pytest.Monk
 
     images = torch.randn(2, 3, 64, 64)
     plain = outsize.within(_Shared(fussy=True), images, "1GiB", optimizer=None).plan.peak_bytes
-    monkeypatch.setattr("outsize.planning.modules.within.peak_as_planned", failing)
+    monkeypatch.setattr("outsize.planning.within.peak_as_planned", failing)
     fit = outsize.within(_Shared(fussy=True), images, int(0.95 * plain / 0.7), optimizer=None)
     assert fit.plan.recompute is not None
     assert len(tried) == 3

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 import outsize
 from outsize.errors import ModelError, PlanError
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.plan.cost import StepCost
 from outsize.plan.step import Storage
 from outsize.strategies.forward.within import Within

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import outsize
 from outsize.errors import ModelError, PlanError
-from outsize.measure.tracing.record import record
+from outsize.measure.tracing.recorder import record
 from outsize.plan.cost import StepCost
 
 

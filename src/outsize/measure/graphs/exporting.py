@@ -20,9 +20,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from outsize.errors import TraceError, explain
 from outsize.graph import INPUT, PARAMETER, ModelGraph, Op, Setting, kinds
+from outsize.measure.graphs.opnames import canonical, kind_of
 from outsize.measure.state import as_it_was
 from outsize.measure.tensors import own_dtype
-from outsize.measure.tracing.opnames import canonical, kind_of
 from outsize.tiles.rules import NAMED
 
 # Pictures to trace with: a multiple of 3 and of every power of two up to 128, so that nothing is padded and cropped,

@@ -36,7 +36,7 @@ def _loss(model: nn.Module, images: Tensor) -> Tensor:
     return value
 
 
-module = importlib.import_module("outsize.planning.modules.within")
+module = importlib.import_module("outsize.planning.within")
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 
 

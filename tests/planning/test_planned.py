@@ -9,7 +9,7 @@ import pytest
 
 from outsize.errors import RunError
 from outsize.plan.plan import Fuse, Plan, Recompute
-from outsize.planning.jobs.planned import read_train_plan
+from outsize.planning.planned import read_train_plan
 from outsize.runs import RunFolder
 
 PLAN = Plan(

@@ -25,7 +25,7 @@ from outsize.plan.search import Link
 from outsize.plan.times import Clock
 from outsize.plan.way import Way
 from outsize.plan.ways import choose_recompute
-from outsize.planning.modules.own_step import (
+from outsize.planning.own_step import (
     Loss,
     MakeOptimizer,
     OwnStep,

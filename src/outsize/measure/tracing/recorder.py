@@ -19,7 +19,7 @@ from outsize.measure.tracing.ghost import mended
 from outsize.measure.tracing.lives import Away, Log
 from outsize.measure.tracing.origins import Origins
 from outsize.measure.tracing.recurrent import with_workspace
-from outsize.measure.tracing.where import Where, is_parameter
+from outsize.measure.where import Where, is_parameter
 from outsize.plan.step import Saved, StepFacts, StepOp
 
 BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm")

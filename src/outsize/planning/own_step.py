@@ -21,8 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
 from outsize.measure.memory import ran_out, sweep
 from outsize.measure.tensors import Shapes, shapes_of, tensors_in
-from outsize.measure.tracing.record import record
-from outsize.measure.tracing.step import state_bytes, trace_step
+from outsize.measure.tracing import record, state_bytes, trace_step
 from outsize.plan.cost import StepCost
 from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage

@@ -13,13 +13,12 @@ from outsize.plan.predict import cores_to_show, seconds_of_windows
 from outsize.plan.request import Course, Request, Workload, course_of, make_request
 from outsize.plan.tilings import Cut, list_cuts, train_cores
 from outsize.plan.times import host_calls, together
-from outsize.planning.jobs.planning import train_task
+from outsize.planning.jobs import count_steps, train_task
 from outsize.planning.situation import share_of
 from outsize.units import num_px_of
 
 if TYPE_CHECKING:
-    from outsize.data.split import Splits
-    from outsize.planning.jobs.preparing import Planned
+    from outsize.planning.jobs import Planned
 
 Cuts = tuple[
     str, list[Cut], tuple[int, int], int
@@ -130,16 +129,6 @@ def _work(job: Job, planned: Planned) -> Workload:
         * num_px_of(section.tile_px)
         * (4 * len(planned.bands) + 2),
     )
-
-
-def count_steps(job: Job, splits: Splits) -> tuple[int, int, int]:
-    """Return samples of an epoch, epochs and steps, as the training counts them: whole batches of windows."""
-    from outsize.data.sampling import samples_per_cover
-
-    section = job.train
-    per_epoch = section.samples_per_epoch or samples_per_cover(splits.train, section.tile_px)
-    num_epochs = sum(phase.epochs or section.epochs for phase in section.all_phases())
-    return per_epoch, num_epochs, num_epochs * max(1, per_epoch // section.batch)
 
 
 def _largest_px(planned: Planned) -> tuple[int, int]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import TraceError
-from outsize.measure.tracing.opnames import _KINDS, canonical
-from outsize.measure.tracing.trace import example_shape, trace
+from outsize.measure.graphs.exporting import example_shape, trace
+from outsize.measure.graphs.opnames import _KINDS, canonical
 from outsize.models import build_model
 from outsize.tiles.halo import Reach, derive_halo
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.planning.modules.odd_blocks import COUNTS, GENERATOR, ODD
+from tests.planning.odd_blocks import COUNTS, GENERATOR, ODD
 from torch import Tensor, nn
 
 import outsize
@@ -33,7 +33,7 @@ def _square(model: nn.Module, example: Tensor) -> Tensor:
 
 
 def _fresh(make: Callable[[], nn.Module]) -> nn.Module:
-    from tests.planning.modules import odd_blocks
+    from tests.planning import odd_blocks
 
     odd_blocks.NUM_CALLS = COUNTS["calls"] = 0
     GENERATOR.manual_seed(1)

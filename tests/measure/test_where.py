@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.tracing.where import Where
+from outsize.measure.where import Where
 
 
 class _Twice(nn.Module):

@@ -1,1 +1,0 @@
-"""`outsize.within`: a plan for the training steps of any module."""
