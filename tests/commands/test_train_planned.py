@@ -34,7 +34,7 @@ def test_recomputed_weights_are_the_same_to_the_bit(job_path: Path) -> None:
     assert all(torch.equal(tight[name], value) for name, value in plain.items())
 
 
-@pytest.mark.parametrize("share", [0.4, 0.3])
+@pytest.mark.parametrize("share", [pytest.param(0.4, marks=pytest.mark.long), 0.3])
 def test_weights_from_parts_are_those_of_the_whole(job_path: Path, share: float) -> None:
     plain, plan = trained(job_path, "plain", "limits.host_memory=1GiB", "model.norm=none")
     tight_bytes = int(share * plan["peak_bytes"] / 0.7)  # type: ignore[operator]
@@ -82,9 +82,9 @@ PHASES = (
 @pytest.mark.parametrize(
     ("fails_at", "asked"),
     [
-        pytest.param((3,), (), id="once"),
+        pytest.param((3,), (), id="once", marks=pytest.mark.long),
         pytest.param((3, 7), (), id="twice"),
-        pytest.param((2,), PHASES, id="in the phase of the head"),
+        pytest.param((2,), PHASES, id="in the phase of the head", marks=pytest.mark.long),
         pytest.param((2, 7), PHASES, id="in both phases"),
     ],
 )

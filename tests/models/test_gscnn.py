@@ -122,6 +122,7 @@ def test_one_picture_at_a_time_can_be_predicted_but_not_trained_on() -> None:
     assert model.eval()(torch.randn(1, 4, 32, 32)).shape == (1, 4, 32, 32)
 
 
+@pytest.mark.long
 def test_a_planner_calls_parts_approximate_and_single_pictures_impossible() -> None:
     model = _tiny()
 
