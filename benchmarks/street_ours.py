@@ -37,12 +37,17 @@ class Warnings(Reporter):
             print(text, file=sys.stderr, flush=True)
 
 
+def _long(job: Job) -> Job:
+    """Return the job of a training of days: what pays in it only is tried, too."""
+    return job.model_copy(update={"train": job.train.model_copy(update={"epochs": 1000})})
+
+
 class Ours:
     """A job made ready as `outsize train` does it."""
 
     def __init__(self, job: Job, options: argparse.Namespace) -> None:
         self._job, reporter = job, Warnings()
-        self._prepared = prepare(job, options.device, reporter)
+        self._prepared = prepare(_long(job), options.device, reporter)
         self.plan, self._model = self._prepared.train_plan, self._prepared.model
         self._samples = open_samples(job, self._prepared, reporter)
         place(self._model, self.plan, self._prepared.device, bf16=self._prepared.where.bf16)
