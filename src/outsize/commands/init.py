@@ -133,7 +133,7 @@ def _as_job(found: Guess, folder: Path, target: Path, run: str) -> str:
     root = there.relative_to(here).as_posix() if there.is_relative_to(here) else there.as_posix()
     can_be_both = found.format == "coco" or bool(found.attribute or found.all_polygons)
     note = "        # or each outline an object of its own: `outsize init --objects`"
-    task = task_for("objects" if found.objects else "classes")
+    task = task_for("objects" if found.objects else "pictures" if found.pictures else "classes")
     data = _data(found, root) if found.dataset is None else _dataset(found.dataset, root)
     return _TEXT.format(
         marked="Lines to look at are marked CHECK. " if _CHECK in data else "",
@@ -149,7 +149,10 @@ def _as_job(found: Guess, folder: Path, target: Path, run: str) -> str:
 
 def _dataset(dataset: Dataset, root: str) -> str:
     """Write the section of a dataset that is known: only what does not follow from its format."""
-    notes = {"masks": "a folder for each picture, a mask for each object"}
+    notes = {
+        "masks": "a folder for each picture, a mask for each object",
+        "classes": "a folder of pictures for each class",
+    }
     if dataset.class_map is None:
         notes["coco"] = "outlines of one file for all pictures"
     note = notes.get(dataset.format, "as distributed: classes and colours are known")

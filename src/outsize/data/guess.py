@@ -47,6 +47,7 @@ class Guess:
     is_picture: bool = False
     dataset: Dataset | None = None  # one with a layout of its own, whose other keys need not be said
     objects: bool = False  # whether labels are learnt as objects one by one
+    pictures: bool = False  # whether labels are a class for each picture
     unreadable: tuple[BadFile, ...] = ()  # of those that were looked into
 
 
@@ -89,6 +90,7 @@ def _from_dataset(dataset: Dataset) -> Guess:
         is_picture=True,
         dataset=dataset,
         objects=dataset.objects,
+        pictures=dataset.pictures,
     )
 
 

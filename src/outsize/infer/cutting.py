@@ -20,6 +20,8 @@ class Cutting:
 
     halo: Callable[..., Halo] = halo_of  # model, bands, size of the largest scene -> what tiles overlap by
     on_shapes: Callable[[nn.Module], nn.Module] = lambda model: model  # predicts where there are only shapes
+    # what of a scene of at most this size a model is given at most
+    seen_px: Callable[[nn.Module, tuple[int, int]], tuple[int, int]] = lambda model, largest_px: largest_px  # noqa: ARG005
     exactly: bool = True  # a scene in tiles is to have the answer of the whole
 
     def facts(

@@ -126,6 +126,7 @@ def make_ready(
     machine = look_at_machine(device)
     # the largest of either side: a long strip may have most pixels and yet the smaller windows
     largest_px = max(scene.height for scene in scenes), max(scene.width for scene in scenes)
+    largest_px = cutting.seen_px(model, largest_px)
     inputs = num_inputs(model, len(card.bands))
     known: dict[str, Any] = {"largest_px": largest_px, "channels_last": channels_last}
     facts = cutting.facts(model, len(card.bands), machine, bf16=bf16, **known)

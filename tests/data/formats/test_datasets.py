@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.formats.classed.digit_files import draw_classes, draw_idx
 from tests.miniatures import (
     draw_camvid_colours,
     draw_camvid_index,
@@ -82,3 +83,17 @@ def test_two_files_are_for_the_user_to_choose_from(tmp_path: Path) -> None:
     draw_taco(tmp_path)
     (tmp_path / "more.json").write_bytes((tmp_path / "annotations.json").read_bytes())
     assert recognise(tmp_path) is None
+
+
+def test_pictures_with_one_class_each(tmp_path: Path) -> None:
+    draw_idx(tmp_path / "idx")
+    assert found(tmp_path / "idx") == Dataset("idx", 50, tuple("0123456789"), pictures=True)
+    draw_classes(tmp_path / "pets", ("cat", "dog", "owl"))
+    assert found(tmp_path / "pets") == Dataset(
+        "classes", 18, ("cat", "dog", "owl"), is_split=False, pictures=True
+    )
+    draw_classes(tmp_path / "split/train", ("cat", "dog", "owl"))
+    assert found(tmp_path / "split").is_split
+    for names in (("cat", "dog"), ("images", "masks", "other")):  # of which one may label the other
+        draw_classes(tmp_path / names[0] / "x", names)
+        assert recognise(tmp_path / names[0] / "x") is None

@@ -16,6 +16,7 @@ from outsize.commands.check import check
 from outsize.commands.compare import compare
 from outsize.commands.evaluate import evaluate
 from outsize.commands.info import info
+from outsize.commands.init import init
 from outsize.commands.predict import images_of, predict
 from outsize.commands.report import report
 from outsize.commands.train import train
@@ -151,6 +152,18 @@ def test_idx_files_and_mistakes_that_are_drawn(tmp_path: Path) -> None:
     assert kinds[-1] == "epoch"
     assert found_of(run, split="val")[0]["num_pictures"] == 60  # its scene holds those to learn from, too
     assert evaluate(run, split="val", reporter=QUIET)["num_pictures"] == 9
+
+
+def test_a_job_is_written_for_a_folder_of_classes(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "data", ("cat", "dog", "owl"), num=8)
+    job = init(tmp_path / "data", out=tmp_path / "job.toml", overwrite=False, reporter=QUIET)
+    run = tmp_path / "run"
+    overrides = [f"run={run.as_posix()}", "train.epochs=1", "train.batch=4"]
+    check(job, overrides=overrides, reporter=QUIET)
+    train(job, overrides=overrides, device_name="cpu", mode="new", reporter=QUIET)
+    assert found_of(run)[0]["num_pictures"] == 4
+    plan = json.loads((run / "predictions/predict.json").read_text())["plan"]
+    assert plan["exact"]
 
 
 def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:

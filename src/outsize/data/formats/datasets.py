@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outsize.data.formats.camvid import find_folders
+from outsize.data.formats.classed import class_folders, idx_pairs
 from outsize.data.formats.coco import MOST_TEXT_BYTES, CocoFile, read_coco
 from outsize.data.formats.layout import pictures_in
 from outsize.data.formats.masks import find_masked
@@ -30,6 +31,7 @@ class Dataset:
     class_map: str | None = None
     is_split: bool = True  # whether the files say what is for training and what for validation
     objects: bool = False  # whether its labels are learnt as objects one by one
+    pictures: bool = False  # whether its labels are a class for each picture
 
 
 def recognise(folder: Path, *, objects: bool = False) -> Dataset | None:
@@ -39,7 +41,8 @@ def recognise(folder: Path, *, objects: bool = False) -> Dataset | None:
     """
     if objects:
         return _masks(folder) or _coco(folder, objects=True)
-    return _cityscapes(folder) or _camvid(folder) or _coco(folder) or _masks(folder)
+    known = _cityscapes(folder) or _camvid(folder) or _coco(folder) or _masks(folder)
+    return known or _idx(folder) or _classes(folder)
 
 
 def _masks(folder: Path) -> Dataset | None:
@@ -49,6 +52,40 @@ def _masks(folder: Path) -> Dataset | None:
     if not names or faults:
         return None
     return Dataset("masks", len(pictures), names, is_split=False, objects=True)
+
+
+def _idx(folder: Path) -> Dataset | None:
+    """Look for files of many pictures, with their classes in others."""
+    pairs, faults = idx_pairs(folder)
+    if faults or all(each.is_test for each in pairs):
+        return None
+    num = sum(each.shape[0] for each in pairs)
+    return Dataset("idx", num, tuple(map(str, range(10))), pictures=True)
+
+
+def _classes(folder: Path) -> Dataset | None:
+    """Look for a folder for each class; two with the same names in them are pictures and masks."""
+    if any(path.is_file() and not path.name.startswith(".") for path in folder.iterdir()):
+        return None
+    splits = class_folders(folder)
+    held: dict[str, list[Path]] = {}
+    for by_class in splits.values():
+        for name, paths in by_class.items():
+            held.setdefault(name, []).extend(paths)
+    stems = [{path.stem for path in paths} for paths in held.values()]
+    if len(held) < 2 or not all(stems) or any(map(_is_word, held)):
+        return None
+    every = [(name, path) for name, paths in held.items() for path in paths]
+    if any(path.parent.name != name or _is_word(path.stem.rpartition("_")[2]) for name, path in every):
+        return None  # deeper folders, or masks beside pictures
+    if len(held) == 2 and 2 * len(stems[0] & stems[1]) > len(stems[0]):
+        return None
+    return Dataset("classes", len(every), tuple(sorted(held)), is_split="" not in splits, pictures=True)
+
+
+def _is_word(name: str) -> bool:
+    """Say whether a folder is named for what its files are, and not for what is on them."""
+    return name.lower().rstrip("s") in ("image", "label", "mask", "scene", "picture", "train", "val", "test")
 
 
 def _cityscapes(folder: Path) -> Dataset | None:

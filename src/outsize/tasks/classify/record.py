@@ -17,7 +17,7 @@ TASK = Task(
     is_local=terms.is_local,
     samples=terms.open_samples,
     validate=answers.validate,
-    cutting=Cutting(terms.halo, terms.PicturesOnShapes, exactly=False),
+    cutting=Cutting(terms.halo, terms.PicturesOnShapes, terms.seen_px, exactly=False),
     products=predict.products_for,
     predict=predict.predict_scenes,
     predict_one=predict.predict_one,

@@ -129,6 +129,11 @@ def picture_px_of(model: nn.Module) -> tuple[int, int]:
     return sides_of(size)
 
 
+def seen_px(model: nn.Module, largest_px: tuple[int, int]) -> tuple[int, int]:  # noqa: ARG001 (as infer.cutting)
+    """Return the size of the pictures that a model is given, however large they were and however many are in a file."""
+    return picture_px_of(model)
+
+
 def halo(
     model: nn.Module,  # noqa: ARG001 (as measure.facts.halo_of)
     num_bands: int,  # noqa: ARG001
