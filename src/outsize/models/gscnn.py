@@ -69,7 +69,7 @@ class GSCNN(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
 
-    def forward(self, images: Tensor, *, edges: bool = False) -> Tensor | Shapes:
+    def forward(self, images: Tensor, edges: bool = False) -> Tensor | Shapes:
         """Return logits of classes, and with `edges` those of edges too, of the height and width of `images`."""
         _refuse_one(self.pyramid, images)
         picture, lines = images[:, :-1], images[:, -1:]

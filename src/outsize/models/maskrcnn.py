@@ -66,9 +66,11 @@ class Answers(NamedTuple):
     classes: Tensor  # picture, box, class: logits; class 0 is none
     box_offsets: Tensor  # picture, box, class, 4
     masks: Tensor  # picture, box, class, row, column: logits, of the first quarter of the boxes
+    chosen: Any  # what whoever chose the boxes knows of them
 
 
-Choose = Callable[[Tensor], Tensor]  # proposals (picture, proposal, 4) -> boxes (picture, box, 4)
+# proposals (picture, proposal, 4) -> boxes (picture, box, 4), and what whoever chooses wants back with the answers
+Choose = Callable[[Tensor], tuple[Tensor, Any]]
 
 
 class MaskRCNN(nn.Module):
@@ -123,7 +125,7 @@ class MaskRCNN(nn.Module):
         if choose is None:
             sound = torch.stack([each.isfinite().all(1) for each in scores]).all(0)
             return self._detect(features, proposals, (size_px[0], size_px[1]), sound, unsteady)
-        boxes = choose(proposals)
+        boxes, chosen = choose(proposals)
         classes, box_offsets = self._read_boxes(features, boxes, unsteady)
         masks = self._read_masks(features, _with_picture(boxes[:, : self.masks_per_image]), unsteady)
         return Answers(
@@ -134,6 +136,7 @@ class MaskRCNN(nn.Module):
             classes,
             box_offsets,
             masks.unflatten(0, (len(images), self.masks_per_image)),
+            chosen,
         )
 
     def most_proposals(self, height: int, width: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,24 @@ Forward = Callable[[], AbstractContextManager[object]]  # what one forward pass 
 LossTerms = Callable[[nn.Module, Batch], Terms]  # each term a sum; the step divides it by its total
 
 Place = TypeVar("Place")  # of a part in its batch: some samples, a tile
+
+
+@dataclass(frozen=True)
+class LossParts:
+    """Loss terms in two parts, between which the model runs: whoever cuts a model cuts here.
+
+        batch --inputs--> what the model is called with --model--> answer --sums, with the batch--> terms
+
+    Both are given the model for what it says of itself (the maps it wants, the size of its answer), not to run it.
+    """
+
+    inputs: Callable[[nn.Module, Batch], tuple[Any, ...]]
+    sums: Callable[[nn.Module, Any, Batch], Terms]
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Terms:
+        """Run the model on a batch and add up its losses."""
+        # nobody but the model holds what goes into it: in bfloat16 its first layer keeps a copy
+        return self.sums(model, model(*self.inputs(model, batch)), batch)
 
 
 class Step(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from outsize.data.targets import ClassRasters, OneClassEach
 from outsize.errors import JobError, ModelError, explain
 from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stride
 from outsize.progress import Reporter
-from outsize.strategies.compose import LossTerms
+from outsize.strategies.step import LossParts
 from outsize.tasks.task import ToLearn
 from outsize.tiles.halo import Halo, Obstacle, Reach
 from outsize.units import sides_of
@@ -46,15 +47,19 @@ def open_samples(given: ToLearn, reporter: Reporter) -> tuple[Samples, NDArray[n
 
 def make_loss_terms(
     loss_names: str, statistics: BandStatistics, weights: Weights | WeightsByStride = None
-) -> LossTerms:
-    """Return the function from model and batch to sums of loss terms; `loss_names` may be two joined by +."""
+) -> LossParts:
+    """Return what makes inputs of a batch and sums of loss terms of the answer; `loss_names` may be two joined by +."""
     losses = _losses(loss_names, of_stride(weights, 1))
 
-    def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        answer = logits_of(model, normalise(batch.images, batch.valid, statistics))
-        return {name: loss.sum(answer, classes_of(batch.targets)) for name, loss in losses.items()}
+    def inputs(_: nn.Module, batch: Batch) -> tuple[Tensor]:
+        pictures = normalise(batch.images, batch.valid, statistics)
+        return (pictures.contiguous(memory_format=torch.channels_last),)
 
-    return loss_terms
+    def sums(model: nn.Module, answer: Any, batch: Batch) -> Mapping[str, Tensor]:
+        logits, classes = _only_logits(model, answer), classes_of(batch.targets)
+        return {name: loss.sum(logits, classes) for name, loss in losses.items()}
+
+    return LossParts(inputs, sums)
 
 
 def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module, Tensor], Tensor]:  # noqa: ARG001 (as all tasks)
@@ -110,7 +115,10 @@ def classes_of(targets: Targets) -> Tensor:
 
 def logits_of(model: nn.Module, inputs: Tensor) -> Tensor:
     """Return the logits (picture, class) of normalised pictures; refuse a model that answers otherwise."""
-    answer = model(inputs.contiguous(memory_format=torch.channels_last))
+    return _only_logits(model, model(inputs.contiguous(memory_format=torch.channels_last)))
+
+
+def _only_logits(model: nn.Module, answer: Any) -> Tensor:
     if not isinstance(answer, Tensor) or answer.dim() != 2:
         shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
         found = f"{type(model).__name__}, which answers with {shape}"

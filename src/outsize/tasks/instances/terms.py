@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from outsize.losses import Weights
 from outsize.losses.instances import TERMS, Drawn, ObjectTensors, draw_anchors, draw_boxes, sums
 from outsize.models.maskrcnn import Answers, MaskRCNN
 from outsize.models.unsteady import ON_SHAPES, REAL, Unsteady
-from outsize.strategies.compose import LossTerms
+from outsize.strategies.step import LossParts
 from outsize.tiles.halo import Halo, Obstacle, Reach
 from outsize.tiles.window import Window
 
@@ -28,15 +29,15 @@ _STRIDE_PX = 64  # of the coarsest level that anchors stand on
 _MADE_UP = 16  # objects in a picture that is not real
 
 
-def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weights = None) -> LossTerms:  # noqa: ARG001 (as segment)
-    """Return the function from model and batch to sums of the five losses."""
+def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weights = None) -> LossParts:  # noqa: ARG001 (as segment)
+    """Return what makes inputs of a batch and sums of the five losses of the answers."""
 
-    def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        inputs = normalise(batch.images, batch.valid, statistics)
-        targets = to_targets(_objects_of(batch), batch.keys or (0,) * len(inputs), inputs.device)
-        return _sums(_finder(model), inputs, targets, REAL)
+    def inputs(model: nn.Module, batch: Batch) -> tuple[Any, ...]:
+        images = normalise(batch.images, batch.valid, statistics)
+        targets = to_targets(_objects_of(batch), batch.keys or (0,) * len(images), images.device)
+        return _inputs(_finder(model), images, targets, REAL)
 
-    return loss_terms
+    return LossParts(inputs, lambda _, answers, __: _sums(answers))
 
 
 def loss_on_shapes(loss_names: str, num_objects: int = _MADE_UP) -> Callable[[nn.Module, Tensor], Tensor]:  # noqa: ARG001 (as segment)
@@ -49,7 +50,8 @@ def loss_on_shapes(loss_names: str, num_objects: int = _MADE_UP) -> Callable[[nn
         valid = torch.ones(images.shape[:1] + images.shape[2:], dtype=torch.bool)
         inputs = torch.where(valid[:, None], (images.to(torch.float32) - 0.5) * 2.0, 0.0)
         targets = _on_shapes(len(images), max(1, num_objects))
-        return torch.stack(list(_sums(_finder(model), inputs, targets, ON_SHAPES).values())).sum()
+        answers = model(*_inputs(_finder(model), inputs, targets, ON_SHAPES))
+        return torch.stack(list(_sums(answers).values())).sum()
 
     return loss
 
@@ -165,18 +167,21 @@ def _on_shapes(num_pictures: int, num_objects: int) -> ObjectTensors:
     return ObjectTensors(torch.zeros(num, 4), numbers, numbers > 0, numbers, cells, keys, table, counts)
 
 
-def _sums(model: MaskRCNN, inputs: Tensor, targets: ObjectTensors, unsteady: Unsteady) -> dict[str, Tensor]:
-    chosen: list[Drawn] = []
+def _inputs(model: MaskRCNN, images: Tensor, targets: ObjectTensors, unsteady: Unsteady) -> tuple[Any, ...]:
+    """Return what a model is called with: pictures, and who chooses boxes to learn from, for that one knows objects."""
 
-    def choose(proposals: Tensor) -> Tensor:
+    def choose(proposals: Tensor) -> tuple[Tensor, tuple[ObjectTensors, Drawn]]:
         boxes, drawn = draw_boxes(proposals, targets, model.rois_per_image)
-        chosen[:] = [drawn]  # the last one, where a part of the model runs again
-        return boxes
+        return boxes, (targets, drawn)
 
-    inputs = inputs.to(next(model.parameters()).dtype).contiguous(memory_format=torch.channels_last)
-    answers = model(inputs, choose, unsteady)
+    dtype = next(model.parameters()).dtype
+    return images.to(dtype).contiguous(memory_format=torch.channels_last), choose, unsteady
+
+
+def _sums(answers: Answers) -> dict[str, Tensor]:
     assert isinstance(answers, Answers)
-    return sums(answers, targets, draw_anchors(answers.anchors, targets), chosen[0])
+    targets, drawn = answers.chosen
+    return sums(answers, targets, draw_anchors(answers.anchors, targets), drawn)
 
 
 def _finder(model: nn.Module) -> MaskRCNN:

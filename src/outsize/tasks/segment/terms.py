@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,14 @@ from outsize.data.targets import ClassRasters
 from outsize.errors import ModelError, explain
 from outsize.losses import Loss, Weights, WeightsByStride, named_losses, of_stride
 from outsize.models import input_maps, label_stride
-from outsize.strategies.compose import LossTerms
+from outsize.strategies.step import LossParts
 from outsize.tasks.segment.logits import of_two
 
 
 def make_loss_terms(
     loss_names: str, statistics: BandStatistics, weights: Weights | WeightsByStride = None
-) -> LossTerms:
-    """Return the function from model and batch to sums of loss terms; `loss_names` may be two joined by +."""
+) -> LossParts:
+    """Return what makes inputs of a batch and sums of loss terms of the answer; `loss_names` may be two joined by +."""
 
     @cache
     def losses(stride: int) -> Mapping[str, Loss]:
@@ -32,12 +33,15 @@ def make_loss_terms(
 
     has_edges = _has_edges(loss_names)
 
-    def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+    def inputs(model: nn.Module, batch: Batch) -> tuple[Any, ...]:
         maps = complete(batch, model, loss_names, statistics).maps
-        answer = _answer(model, normalise(batch.images, batch.valid, statistics), maps, has_edges)
-        return _sums(model, answer, labels_of(batch.targets), maps, losses)
+        return _inputs(model, normalise(batch.images, batch.valid, statistics), maps, has_edges)
 
-    return loss_terms
+    def sums(model: nn.Module, answer: Any, batch: Batch) -> Mapping[str, Tensor]:
+        edges = complete(batch, model, loss_names, statistics).maps[EDGES] if has_edges else None
+        return _sums(model, answer, labels_of(batch.targets), edges, losses)
+
+    return LossParts(inputs, sums)
 
 
 def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module, Tensor], Tensor]:  # noqa: ARG001
@@ -51,8 +55,10 @@ def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module
         valid = torch.ones(images.shape[:1] + images.shape[2:], dtype=torch.bool)
         labels = torch.zeros(valid.shape, dtype=torch.uint8)
         maps = {name: torch.zeros_like(labels) for name in wanted_maps(model, loss_names)}
-        answer = _answer(model, _normed_on_shapes(images, valid), maps, has_edges)
-        return torch.stack(list(_sums(model, answer, labels, maps, lambda _: losses).values())).sum()
+        answer = model(*_inputs(model, _normed_on_shapes(images, valid), maps, has_edges))
+        return torch.stack(
+            list(_sums(model, answer, labels, maps.get(EDGES), lambda _: losses).values())
+        ).sum()
 
     return loss
 
@@ -117,34 +123,30 @@ def count_terms(
     return totals
 
 
-def _answer(
-    model: nn.Module, inputs: Tensor, maps: Mapping[str, Tensor], has_edges: bool
-) -> tuple[Tensor, ...]:
-    """Run a model on normalised bands and the maps that it wants; return logits, and those of edges for their loss.
-
-    Nobody but the model holds what goes into it: in bfloat16 the first layer keeps a copy, and the rest is let go.
-    """
+def _inputs(model: nn.Module, images: Tensor, maps: Mapping[str, Tensor], has_edges: bool) -> tuple[Any, ...]:
+    """Return what a model is called with: normalised bands with the maps that it wants, and whether to find edges."""
     names = input_maps(model)
     if names:
-        inputs = with_maps(inputs, {name: maps[name] for name in names})
-    inputs = inputs.contiguous(memory_format=torch.channels_last)
-    if has_edges:
-        _check_finds_edges(model)
-        found = model(inputs, edges=True)
-        return found.logits, found.edges
-    return (model(inputs),)
+        images = with_maps(images, {name: maps[name] for name in names})
+    images = images.contiguous(memory_format=torch.channels_last)
+    if not has_edges:
+        return (images,)
+    _check_finds_edges(model)
+    return images, True
 
 
 def _sums(
     model: nn.Module,
-    answer: tuple[Tensor, ...],
+    answer: Any,
     labels: Tensor,
-    maps: Mapping[str, Tensor],
+    edges: Tensor | None,
     losses: Callable[[int], Mapping[str, Loss]],
 ) -> dict[str, Tensor]:
     """Add up each loss of what a model has answered; `losses` are those of a stride by which labels are reduced."""
-    logits, stride = of_two(answer[0]), 1
-    shapes = (*answer[1:], maps[EDGES]) if len(answer) > 1 else ()
+    shapes: tuple[Tensor, ...] = ()
+    if edges is not None:
+        answer, shapes = answer.logits, (answer.edges, edges)
+    logits, stride = of_two(answer), 1
     if logits.shape[-2:] != labels.shape[-2:]:
         stride = label_stride(model)
         labels = reduced(labels, stride)
