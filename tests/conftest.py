@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from tests.halos import remembering
 
+from outsize import stopping
 from outsize.data.synthetic.scenes import CLASSES, draw_scene
 from outsize.files.private import private_folder
 from outsize.measure import facts
@@ -51,6 +52,16 @@ os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(private_folder(_CODE)))
 # would take seconds to load.
 forkserver.set_forkserver_preload(["tests.served"])
 forkserver.set_forkserver_preload = lambda modules: None
+_start_server = forkserver.ensure_running
+
+
+def _shielded_server() -> None:
+    """Start it as a training does, whoever is first: what is copied from it has the signals blocked that it has."""
+    with stopping.shielded():
+        _start_server()
+
+
+forkserver._forkserver.ensure_running = forkserver.ensure_running = _shielded_server
 
 WriteRaster = Callable[..., Path]
 

@@ -148,10 +148,11 @@ def test_signals_to_the_group_do_not_reach_processes() -> None:
 
 @pytest.mark.usefixtures("_hasty")
 def test_processes_that_do_not_end_are_ended() -> None:
+    before = {each.pid for each in multiprocessing.active_children()}
     workers = BatchProcesses(_make_or_hang, num_processes=2, pin=False)
     batches = workers.make([(0, step) for step in range(9)])
     next(batches)
-    own = {each.pid for each in multiprocessing.active_children()}
+    own = {each.pid for each in multiprocessing.active_children()} - before
     batches.close()
     workers.close()
     assert own
