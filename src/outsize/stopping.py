@@ -67,8 +67,8 @@ def asked() -> bool:
 
 
 def stop() -> Stopped:
-    """Return what to raise where `asked`, once all is saved."""
-    assert _now.signum is not None
+    """Return what to raise where `asked`, here or of another rank, once all is saved."""
+    _now.signum = _now.signum or signal.SIGTERM
     _now.is_raised = True
     return Stopped(_now.signum)
 

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from outsize.ranks import World
+from outsize.ranks.meeting import Meeting
 
 _LIMIT_S = 300  # of a function that hangs: no test waits for ever
 
@@ -68,11 +69,10 @@ def _serve(pipe: Connection, rank: int, size: int, port: int) -> None:
         except EOFError:
             return
         try:
-            named = dist.PrefixStore(name, store)
-            dist.init_process_group("gloo", store=named, rank=rank, world_size=wanted)
+            meeting = Meeting(dist.PrefixStore(name, store), rank, wanted)
             try:
-                pipe.send((True, function(World(rank, wanted, rank, wanted), *args)))
+                pipe.send((True, function(World(rank, wanted, rank, wanted, meeting=meeting), *args)))
             finally:
-                dist.destroy_process_group()
+                meeting.close()
         except BaseException:  # noqa: BLE001 (the test shows it)
             pipe.send((False, f"rank {rank}: {traceback.format_exc()}"))

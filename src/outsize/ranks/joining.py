@@ -19,17 +19,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import torch
-import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from outsize.errors import RanksError, explain, listed
-from outsize.ranks.pulse import Pulse, is_of_ranks, lost
+from outsize.errors import OutsizeError, RanksError, ToldElsewhere, explain, listed
+from outsize.ranks.meeting import Meeting, is_of_ranks
+from outsize.ranks.pulse import Pulse, lost
 from outsize.ranks.world import ALONE, World
+from outsize.stopping import Stopped
 
 WAIT_S = 120.0  # for all ranks to come; a cluster may start them minutes apart, and says so by OUTSIZE_WAIT_S
 _LOOK_S = 0.02  # between two looks at the store
 _COMPARE_S = 30.0  # for all, which are there, to read what the others are
-_COLLECTIVE_S = 1800.0  # the owner plans and profiles while others wait in a broadcast
 
 
 @contextmanager
@@ -45,20 +45,32 @@ def joined(
     store = _meet(world, environ, wait_s)
     _refuse_missing(store, world, wait_s)
     _refuse_strangers(store, world, fingerprint or {})
-    backend = "nccl" if _has_own_gpus(world) else "gloo"
-    dist.init_process_group(
-        backend, store=store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=_COLLECTIVE_S)
-    )
+    meeting = Meeting(store, world.rank, world.size, own_gpus=_has_own_gpus(world))
     pulse = Pulse(store, world.rank, world.size)
+    exit_code = None
     try:
-        yield replace(world, pulse=pulse)
+        yield replace(world, pulse=pulse, meeting=meeting)
     except RuntimeError as error:
         if not is_of_ranks(error):
             raise
-        raise lost(pulse, error) from error
+        raise _why_left(meeting, pulse, error) from error
+    except (OutsizeError, Stopped) as error:
+        exit_code = error.exit_code
+        if isinstance(error, Stopped) and not world.is_owner:
+            raise ToldElsewhere(exit_code) from error
+        raise
     finally:
         pulse.stop()
-        dist.destroy_process_group()
+        meeting.close(exit_code)
+
+
+def _why_left(meeting: Meeting, pulse: Pulse, error: RuntimeError) -> OutsizeError:
+    """Return the error to end with where a collective failed: another rank has told why, or was lost."""
+    try:
+        told = meeting.told()
+    except RuntimeError:  # the store is gone
+        told = None
+    return lost(pulse, error) if told is None else ToldElsewhere(told)
 
 
 def world_of(environ: Mapping[str, str]) -> World:

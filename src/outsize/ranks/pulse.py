@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 BEAT_S = 0.5
 _MISSED = 5  # beats of this rank in which a silent one has none: on a busy machine both are slow
-_SAID = ("gloo", "NCCL", "Connection reset by peer", "Connection closed by peer", "Broken pipe")
 
 
 class Pulse:
@@ -54,11 +53,6 @@ class Pulse:
                 self._store.add(f"beat/{self._rank}", 1)
             except RuntimeError:  # the store is gone, and with it who could read this
                 return
-
-
-def is_of_ranks(error: RuntimeError) -> bool:
-    """Say whether an error is that of a collective which another rank has left."""
-    return any(each in str(error) for each in _SAID)
 
 
 def lost(pulse: Pulse, error: RuntimeError) -> RanksError:

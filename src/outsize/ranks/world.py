@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from outsize.ranks.meeting import Meeting
 from outsize.ranks.pulse import Pulse
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ class World:
     local_size: int = 1
     attempt: int = 0  # how often torchrun has begun anew
     pulse: Pulse | None = field(default=None, compare=False, repr=False)
+    meeting: Meeting | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_owner(self) -> bool:
@@ -53,10 +55,12 @@ class World:
 
     def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """Sum numbers by name; all processes know the same names."""
-        if self.is_alone:
-            return dict(numbers)
-        total = torch.tensor([float(each) for each in numbers.values()], dtype=torch.float64)
-        return dict(zip(numbers, self.add_up(self._sent(total)).tolist(), strict=True))
+        return dict(zip(numbers, self.sum_row([*numbers.values()]), strict=True))
+
+    def sum_row(self, numbers: Sequence[float]) -> list[float]:
+        """Sum a row of numbers; all processes know what stands where."""
+        total = torch.tensor([float(each) for each in numbers], dtype=torch.float64)
+        return self.add_up(total).tolist()
 
     def agree(self, mine: bool) -> bool:
         """Say whether any of the processes says so: what one cannot do, none does."""
@@ -70,6 +74,10 @@ class World:
         dist.broadcast_object_list(held, src=0)
         return held[0]  # type: ignore[return-value]
 
+    def owners(self, make: Callable[[], T]) -> T:
+        """Return what `make` returns on the owner, who alone calls it."""
+        return self.broadcast(make() if self.is_owner else None)  # type: ignore[return-value]
+
     def gather(self, value: T) -> list[T]:
         """Return what each process has, in the order of ranks."""
         if self.is_alone:
@@ -77,6 +85,20 @@ class World:
         held: list[Any] = [None] * self.size
         dist.all_gather_object(held, value)
         return held
+
+    def break_off(self) -> None:
+        """Say that this process cannot go on as all do: the others' collectives fail, until all `renew`."""
+        if self.meeting is not None:
+            self.meeting.break_off()
+
+    def is_broken_off(self, error: RuntimeError) -> bool:
+        """Say whether an error is that of a collective which another process broke off."""
+        return self.meeting is not None and self.meeting.is_broken_off(error)
+
+    def renew(self) -> None:
+        """Meet all others again after some process broke off."""
+        if self.meeting is not None:
+            self.meeting.renew()
 
     def barrier(self) -> None:
         """Wait until all are here."""
@@ -90,9 +112,6 @@ class World:
     def part_of(self, number: int) -> slice:
         """Return this process's stretch of so many: stretches differ by one at most, and follow each other."""
         return slice(number * self.rank // self.size, number * (self.rank + 1) // self.size)
-
-    def _sent(self, tensor: Tensor) -> Tensor:
-        return tensor.cuda() if dist.get_backend() == "nccl" else tensor
 
 
 ALONE = World()

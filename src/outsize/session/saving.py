@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ class Saving:
         self.run, self.seen = run, seen
         self._saved_step: int | None = None  # by this process
 
-    def hooks(self) -> dict[str, Callable[..., None]]:
+    def hooks(self) -> dict[str, Any]:
         """Return what the loop calls, by the names it has there."""
         return {
             "save_state": self.state,

@@ -10,10 +10,12 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.plan.plan import Fuse, Offload, Plan
+from outsize.ranks import ALONE, World
 from outsize.strategies.compiled import compiled
 from outsize.strategies.cudagraph import Recordings, graphed
 from outsize.strategies.forward import Tell, saving
 from outsize.strategies.kernels import fused_layers, fusing
+from outsize.strategies.replicate import replicated
 from outsize.strategies.step import Forward, LossTerms, Step, Terms
 from outsize.strategies.steps import micro_batched, refuse_norms_across, tiled
 from outsize.strategies.swap import Meter
@@ -30,13 +32,15 @@ def compose(
     tell: Tell = warnings.warn,
     meter: Meter | None = None,
     recordings: Recordings | None = None,
+    world: World = ALONE,
 ) -> Step:
     """Return the step that carries the plan out; what cannot be done as planned it will `tell`.
 
-    A `meter` reads what is moved to host memory; `recordings` lets the memory of a recorded step go.
+    A `meter` reads what is moved to host memory; `recordings` lets the memory of a recorded step go. In a `world` of
+    several ranks gradients and shares are those of all.
 
-    From the layers outward: weights on the host (in place, for good), stages, compile, replicas, run the stages,
-    saved-tensor hooks, fused layers (both ways of a step run in them), a CUDA graph, tiles, micro-batches.
+    From the layers outward: weights on the host (in place, for good), stages, compile, run the stages,
+    saved-tensor hooks, fused layers (both ways of a step run in them), a CUDA graph, replicas, tiles, micro-batches.
     Each is one line here and a no-op where the plan has no setting for it. Gradients are summed, never averaged.
     """
     if plan.offload is not None:
@@ -50,6 +54,7 @@ def compose(
     if plan.graph and plan.is_recordable:
         shuttle = None if saved is None else saved.shuttle
         step = graphed(step, model, tell, beside=shuttle, recordings=recordings, paged=plan.paged)
+    step = replicated(step, model, world)
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
     step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
     return refuse_norms_across(step, model, plan) if plan.exact else step
@@ -73,7 +78,7 @@ def _fused(step: Step, model: nn.Module, fuse: Fuse) -> Step:
 
 
 def _plain(model: nn.Module, loss_terms: LossTerms, forward: Forward, *, bf16: bool) -> Step:
-    def step(batch: Batch, *, last: bool) -> Terms:  # noqa: ARG001 - replicas will want to know
+    def step(batch: Batch, *, last: bool) -> Terms:  # noqa: ARG001 - replicas want to know
         narrow = torch.autocast(batch.images.device.type, torch.bfloat16) if bf16 else nullcontext()
         with narrow, forward():
             sums = loss_terms(model, batch)

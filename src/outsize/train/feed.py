@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import forkserver
 from typing import Any
@@ -21,6 +21,7 @@ from outsize.data.feeding import BatchProcesses, prefetch
 from outsize.data.sample import Samples, Targets
 from outsize.data.sampling import SampleCounts
 from outsize.losses import Weights, WeightsByStride
+from outsize.ranks import ALONE, World
 from outsize.train.copies import Copies
 
 # Seconds after which a thread that prepares samples lets the training thread on. That one gives way at each of the
@@ -45,11 +46,12 @@ class BatchMaker:
     batch: int
     make_maps: MakeMaps | None = None
     seed: int = 0
+    part: slice | None = None  # of each batch that this process has; None: all of it
 
     def __call__(self, key: tuple[int, int]) -> Made:
-        """Make the batch of (epoch, step)."""
+        """Make the batch of (epoch, step), or this process's part of it; totals are those of the part."""
         epoch, step = key
-        numbers = range(step * self.batch, (step + 1) * self.batch)
+        numbers = range(step * self.batch, (step + 1) * self.batch)[self.part or slice(None)]
         samples = [self.windows.sample(epoch, number) for number in numbers]
         keys = [(self.seed * _SPREAD + (epoch << 32) + number) & _MOST_KEY for number in numbers]
         num_px = np.stack([sample.target.count(self.num_classes) for sample in samples])
@@ -86,6 +88,7 @@ class Feed:
         decoded_bytes: int = 0,
     ) -> None:
         """Processes keep up to `decoded_bytes` of decoded pictures in memory that they share."""
+        self._world, self._stops = ALONE, False
         self._make, self._seen = make, seen
         self._num_epochs, self._steps_per_epoch = num_epochs, steps_per_epoch
         self._num_workers, self._copies = num_workers, Copies(device)
@@ -97,6 +100,11 @@ class Feed:
         if in_processes:
             make.windows.share_memory(num_workers, decoded_bytes)
             self._processes = BatchProcesses(make, num_processes=num_workers, pin=self._pins)
+
+    def among(self, world: World) -> Feed:
+        """Make totals, and what was seen, those of all ranks, of which each makes its part of a batch."""
+        self._world = world
+        return self
 
     def take_up(self, epoch: int, step: int, seen: Mapping[str, Any] | None) -> None:
         """Say what was `seen` of an epoch before a step, for else those batches are made once more."""
@@ -117,10 +125,14 @@ class Feed:
         # from the first where it is not known what was seen: it is that of the whole epoch
         rest = islice(self._made, self._steps_per_epoch - begin)
         for step, (batch, num_px) in enumerate(rest, begin):
-            self._seen.add(num_px)
+            totals = self._of_all(batch.totals, num_px)
             if step >= first_step:
-                yield self._copies.copy(batch)
+                yield self._copies.copy(replace(batch, totals=totals))
         self._next_epoch = epoch + 1
+
+    def stops(self) -> bool:
+        """Say whether to end behind the step of the last batch: one rank that is asked to is enough for all."""
+        return stopping.asked() if self._world.is_alone else self._stops
 
     def copied_s(self) -> float:
         """Return the time of copies to the device that ended since the last call; on a CPU there are none."""
@@ -132,6 +144,17 @@ class Feed:
             self._made.close()
         if self._processes:
             self._processes.close()
+
+    def _of_all(self, totals: Mapping[str, float | Tensor], num_px: NDArray[np.int64]) -> dict[str, float]:
+        """Return the totals of all ranks and count what they see, in one exchange for each step.
+
+        A total is 1 where nothing is labelled, so that the sum 0 stays 0.
+        """
+        seen = self._seen.counted(num_px)
+        row = self._world.sum_row([stopping.asked(), *seen, *map(float, totals.values())])
+        self._stops = row[0] > 0
+        self._seen.add(row[1 : 1 + len(seen)])
+        return {name: total or 1.0 for name, total in zip(totals, row[1 + len(seen) :], strict=True)}
 
     def _begin(self, epoch: int, step: int) -> None:
         if self._made is not None:

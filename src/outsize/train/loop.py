@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 
 from outsize import stopping
 from outsize.data.batch import Batch
+from outsize.ranks import ALONE, World
 from outsize.strategies.compose import Step
 from outsize.train.log import LOG_STEPS
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
@@ -81,6 +83,8 @@ class Hooks:
     # whether one can go on from the state that was saved last, as the step behind it has shown
     state_is_good: Callable[[], None] = lambda: None
     state_is_bad: Callable[[], None] = lambda: None
+    stops: Callable[[], bool] = stopping.asked  # whether to end behind the step that was done last
+    world: World = ALONE  # in which all decide as one: each calls every hook
 
 
 def fit(
@@ -107,14 +111,14 @@ def _fit(
 ) -> Position:
     position = Position(**resume[1]) if resume else Position()
     position = replace(position, missed=tuple(position.missed))  # which a file has as a list
-    start_s = time.monotonic() - position.spent_s
+    spent_s = _stopwatch(position.spent_s, recipe, hooks.world)
     optimizer_state = resume[0] if resume else {}
     output = recipe.phases[position.phase].output
     watch = SoundnessWatch(hooks.state_is_good, hooks.state_is_bad, position.total_steps)
     for number in range(position.phase, len(recipe.phases)):
         phase = recipe.phases[number]
         begun = position.epoch > 0 or position.step > 0
-        if not begun and recipe.spent(number, time.monotonic() - start_s) >= 1:
+        if not begun and recipe.spent(number, spent_s()) >= 1:
             position = replace(position, phase=number + 1, missed=(*position.missed, phase.name))
             continue
         if phase.output != output:  # another output's scores are no measure for this one's
@@ -130,19 +134,19 @@ def _fit(
         load_state_tensors(optimizer, optimizer_state)
         optimizer_state = {}
         while position.epoch < phase.epochs and not position.stopped:
-            is_over = recipe.spent(number, time.monotonic() - start_s) >= 1
+            is_over = recipe.spent(number, spent_s()) >= 1
             if is_over and not position.step:
                 break
             if not is_over:  # else one that broke off in its validation is closed
-                position = _run_epoch(model, step, optimizer, recipe, hooks, position, start_s, watch)
+                position = _run_epoch(model, step, optimizer, recipe, hooks, position, spent_s, watch)
             try:
                 position = _close_epoch(model, recipe, hooks, position)
             except stopping.Stopped:  # in the validation, which a resumed training begins with
                 _save(hooks, optimizer, position, watch)
                 raise
-            position = _at_time(position, recipe, start_s)
+            position = replace(position, spent_s=spent_s())
             _save(hooks, optimizer, position, watch)
-            if stopping.asked():
+            if hooks.world.agree(stopping.asked()):
                 raise stopping.stop()
         # stopping early ends a phase, not those after it
         stopped = position.stopped and number == len(recipe.phases) - 1
@@ -163,10 +167,10 @@ def _run_epoch(
     recipe: TrainSettings,
     hooks: Hooks,
     position: Position,
-    start_s: float,
+    spent_s: Callable[[], float],
     watch: SoundnessWatch,
 ) -> Position:
-    """Train to the end of an epoch, or of the time that the phase has, which counts from `start_s`."""
+    """Train to the end of an epoch, or of the time that the phase has."""
     phase = recipe.phases[position.phase]
     num_steps = phase.epochs * recipe.steps_per_epoch
     model.train()
@@ -175,7 +179,7 @@ def _run_epoch(
     for batch in hooks.batches(position.total_epochs, position.step):
         waits.end(batch.images.device)
         phase_step = position.epoch * recipe.steps_per_epoch + position.step
-        spent = recipe.spent(position.phase, time.monotonic() - start_s)
+        spent = recipe.spent(position.phase, position.spent_s)
         lr = phase.lr * recipe.schedule.factor(phase_step, num_steps, recipe.steps_per_epoch, spent=spent)
         for group in optimizer.param_groups:
             group["lr"] = lr
@@ -187,14 +191,14 @@ def _run_epoch(
         waits.mark_work()
         del batch  # lest it stays beside the next one
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
-        position = _at_time(position, recipe, start_s)
+        position = replace(position, spent_s=spent_s())
         # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too
         began_s, ended_s = ended_s, time.perf_counter()
         times = {"wait_s": waits.seconds(), "copy_s": hooks.copied_s(), "step_s": ended_s - began_s}
         hooks.log({"kind": "step", **_where(position), "lr": lr, **times, "terms": terms})
         watch.add(position.total_steps, terms)
         is_due = recipe.checkpoint_steps and position.total_steps % recipe.checkpoint_steps == 0
-        stops = stopping.asked()
+        stops = hooks.stops()
         if is_due or stops:
             watch.look(model, position.total_steps, lr, partial(state_tensors, optimizer))
             _save(hooks, optimizer, position, watch)
@@ -215,7 +219,8 @@ def _run_epoch(
 def _close_epoch(model: nn.Module, recipe: TrainSettings, hooks: Hooks, position: Position) -> Position:
     model.eval()
     began_s = time.perf_counter()
-    with stopping.at_once():
+    # of ranks none leaves the others in the middle
+    with stopping.at_once() if hooks.world.is_alone else nullcontext():
         scores = hooks.validate(model)
     validate_s = time.perf_counter() - began_s
     score = scores[recipe.score]
@@ -237,9 +242,12 @@ def _close_epoch(model: nn.Module, recipe: TrainSettings, hooks: Hooks, position
     return ended
 
 
-def _at_time(position: Position, recipe: TrainSettings, start_s: float) -> Position:
-    """Note the time that is spent where it is limited; else nothing that is kept depends on the clock."""
-    return position if recipe.max_s is None else replace(position, spent_s=time.monotonic() - start_s)
+def _stopwatch(before_s: float, recipe: TrainSettings, world: World) -> Callable[[], float]:
+    """Return what tells the time spent, on the owner's clock; without a limit nothing that is kept depends on it."""
+    if recipe.max_s is None:
+        return lambda: before_s
+    start_s = time.monotonic() - before_s
+    return lambda: world.owners(lambda: time.monotonic() - start_s)
 
 
 def _where(position: Position) -> dict[str, int]:

@@ -130,10 +130,10 @@ def test_an_index_is_needed_for_a_mix_only() -> None:
 def test_what_was_seen() -> None:
     seen = SampleCounts(("a", "b", "c"))
     assert seen.as_dict() == {"one_class_share": 0.0, "class_shares": {"a": 0.0, "b": 0.0, "c": 0.0}}
-    seen.add(np.array([[6, 0, 2], [4, 0, 0]]))
-    seen.add(np.array([[0, 0, 0], [1, 6, 1]]))
+    seen.add(seen.counted(np.array([[6, 0, 2], [4, 0, 0]])))
+    seen.add(seen.counted(np.array([[0, 0, 0], [1, 6, 1]])))
     expected = {"one_class_share": 0.5, "class_shares": {"a": 0.55, "b": 0.3, "c": 0.15}}
     assert seen.as_dict() == expected
     seen.clear()
-    seen.add(np.array([[0, 5, 0]]))
+    seen.add(seen.counted(np.array([[0, 5, 0]])))
     assert seen.as_dict() == {"one_class_share": 1.0, "class_shares": {"a": 0.0, "b": 1.0, "c": 0.0}}

@@ -14,7 +14,7 @@ from torch.nn import functional
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.ranks import ALONE, World
-from outsize.strategies.replicate import look_across, replicated, totals_of_all
+from outsize.strategies.replicate import look_across, replicated
 
 _NUM, _STEPS, _CLASSES = 5, 20, 3
 Trained = tuple[list[float], dict[str, Tensor]]
@@ -65,7 +65,7 @@ def train(world: World, bucket_bytes: int) -> Trained:
     look_across(net, world, _NUM)
     images, labels = _data()
     mine = world.part_of(_NUM)
-    totals = totals_of_all({"entropy": _count(labels[mine])}, world)
+    totals = world.sum({"entropy": _count(labels[mine])})
     batch = Batch(images[mine], labels[mine] != 255, ClassRasters(labels[mine]), totals)
 
     def plain(part: Batch, *, last: bool) -> Mapping[str, Tensor]:

@@ -95,7 +95,7 @@ def test_certainty_is_not_taken_for_nodata() -> None:
 
 def test_totals_never_divide_by_nothing() -> None:
     labels = torch.full((2, 3, 3), IGNORE, dtype=torch.uint8)
-    assert count_terms("cross_entropy", ClassRasters(labels)) == {"cross_entropy": 1.0}
+    assert count_terms("cross_entropy", ClassRasters(labels)) == {"cross_entropy": 0.0}
     labels[0, 0, :2] = 1
     assert count_terms("cross_entropy", ClassRasters(labels)) == {"cross_entropy": 2.0}
 

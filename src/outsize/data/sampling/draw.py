@@ -130,11 +130,17 @@ class SampleCounts:
         self._num_samples, self._num_one_class = 0, 0
         self._num_px = np.zeros(len(self.names), np.int64)
 
-    def add(self, num_px: NDArray[np.integer[Any]]) -> None:
-        """Count samples, given as pixels of each class (sample, class)."""
-        self._num_samples += len(num_px)
-        self._num_one_class += int(np.count_nonzero((num_px > 0).sum(1) < 2))
-        self._num_px += num_px.sum(0)
+    def add(self, counts: Sequence[float]) -> None:
+        """Count samples, as `counted` gives them."""
+        self._num_samples += int(counts[0])
+        self._num_one_class += int(counts[1])
+        self._num_px += np.array(counts[2:], np.int64)
+
+    @staticmethod
+    def counted(num_px: NDArray[np.integer[Any]]) -> list[float]:
+        """Return what adds up of samples, given as pixels of each class (sample, class)."""
+        num_one_class = int(np.count_nonzero((num_px > 0).sum(1) < 2))
+        return [len(num_px), num_one_class, *num_px.sum(0).tolist()]
 
     def counts(self) -> dict[str, Any]:
         """Return all that was counted, to go on from."""

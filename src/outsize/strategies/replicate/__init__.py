@@ -6,7 +6,7 @@
 Losses are sums over counts of the whole batch, so gradients add up to those of one process: nothing is averaged.
 """
 
-from outsize.strategies.replicate.gradients import replicated, totals_of_all
+from outsize.strategies.replicate.gradients import replicated
 from outsize.strategies.replicate.layers import batch_norm_over_ranks, look_across
 
-__all__ = ["batch_norm_over_ranks", "look_across", "replicated", "totals_of_all"]
+__all__ = ["batch_norm_over_ranks", "look_across", "replicated"]

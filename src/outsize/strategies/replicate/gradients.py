@@ -8,7 +8,7 @@ buckets          [0] ----->     |             |      a bucket leaves when its la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -40,7 +40,7 @@ def replicated(step: Step, model: nn.Module, world: World, *, bucket_bytes: int 
             return dict(zip(shares, gradients.add_up([*shares.values()]), strict=True))
         with gradients.leaving():
             shares = step(batch, last=True)
-        return dict(zip(shares, gradients.arrived([*shares.values()]), strict=True))
+            return dict(zip(shares, gradients.arrived([*shares.values()]), strict=True))
 
     return run
 
@@ -75,6 +75,12 @@ class _Gradients:
         self._next, self._leaves = 0, True
         try:
             yield
+        except BaseException:
+            for (
+                bucket
+            ) in self._buckets:  # what was sent holds the group open, and the others would wait in it
+                bucket.sent = None
+            raise
         finally:
             self._leaves = False
 
@@ -86,7 +92,9 @@ class _Gradients:
         has = [parameter.grad is not None for parameter in self._place]
         while self._next < len(self._buckets):
             self._send(self._buckets[self._next])
-        *sums, present = self.add_up([*shares, torch.tensor(has, dtype=torch.float64)])
+        present = torch.tensor(has, dtype=torch.int32)  # of the host: no rank waits for its GPU
+        dist.all_reduce(present)
+        sums = self.add_up(shares)
         for bucket in self._buckets:
             assert bucket.sent is not None
             bucket.sent.wait()
@@ -153,8 +161,3 @@ def _cut(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.
             stretches.append([parameter])
             num_bytes = own
     return stretches
-
-
-def totals_of_all(totals: Mapping[str, float], world: World) -> dict[str, float]:
-    """Return what the losses of a step are divided by, over all ranks; 1 where none has any, so that 0 stays 0."""
-    return {name: total or 1.0 for name, total in world.sum(totals).items()}

@@ -11,7 +11,7 @@ import gc
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.memory import num_closed_gaps, ran_out
+from outsize.ranks import ALONE, World
 from outsize.strategies.blocks import RunsOtherwise
 from outsize.strategies.state import Before
 from outsize.strategies.step import Step, Terms
@@ -43,13 +44,18 @@ Tighten = Callable[[Shortage], Step]
 
 
 def recovering(
-    step: Step, model: nn.Module, tighten: Tighten, let_go: Callable[[], object] = lambda: None
+    step: Step,
+    model: nn.Module,
+    tighten: Tighten,
+    let_go: Callable[[], object] = lambda: None,
+    world: World = ALONE,
 ) -> Step:
     """Return a step that goes on with what `tighten` makes, from the failed batch on, whenever memory runs out.
 
     Before each step buffers are copied and the state of random numbers is kept; gradients are not, so a step must
     begin without any. `tighten` raises where nothing tighter is left. `let_go` gives back what a recording holds,
     before what is available is looked at. A step in which a block did not run again as it ran first is repeated, too.
+    Of ranks all repeat the step that one could not do, by what `tighten` makes of the worst shortage.
     """
     now: Step | None = step
     before, pieces = Before(model), _Pieces()
@@ -57,7 +63,8 @@ def recovering(
     def run(batch: Batch, *, last: bool) -> Terms:
         nonlocal now
         # before a step: behind it there are gradients, and another one lets go of the memory that they may lie in
-        now = pieces.avoided(batch.images.device, tighten) or now
+        if world.is_alone:  # else all would have to see it
+            now = pieces.avoided(batch.images.device, tighten) or now
         before.take()
         while True:
             assert now is not None, "the step before found nothing tighter"
@@ -67,22 +74,40 @@ def recovering(
                 message, wanted_bytes = str(error), None
             except RuntimeError as error:
                 wanted_bytes = _wanted_bytes(error, batch.images.device)
-                if wanted_bytes is None:
-                    raise
                 message = str(error).partition("\n")[0]
+                if world.is_broken_off(error):
+                    message = ""
+                elif wanted_bytes is None:
+                    raise
             # Out here, for the error holds the frames of the attempt, and they hold its tensors.
+            if message:
+                world.break_off()
             let_go()
             before.give_back()
-            if wanted_bytes is None:  # the block in question is kept from now on
+            shortage = None
+            if wanted_bytes is not None:
+                available_bytes = _available_bytes(batch.images.device, wanted_bytes)
+                shortage = Shortage(wanted_bytes, available_bytes, message)
+            elif message:  # the block in question is kept from now on
                 warnings.warn(f"{message}; the step is repeated", stacklevel=2)
+            shortage = _worst(world, shortage)
+            if shortage is None:
                 continue
             now = None  # with what it holds of host memory, which the next one may want
             gc.collect()
-            now = tighten(
-                Shortage(wanted_bytes, _available_bytes(batch.images.device, wanted_bytes), message)
-            )
+            now = tighten(shortage)
 
     return run
+
+
+def _worst(world: World, mine: Shortage | None) -> Shortage | None:
+    """Return the shortage that wants the most and leaves the least, after all ranks have met again."""
+    world.renew()
+    found = [each for each in world.gather(mine) if each is not None]
+    if not found:
+        return None
+    most = max(found, key=lambda each: each.wanted_bytes)
+    return replace(most, available_bytes=min(each.available_bytes for each in found))
 
 
 class _Pieces:

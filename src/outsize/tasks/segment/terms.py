@@ -107,7 +107,7 @@ def count_terms(
     maps: Mapping[str, Tensor] | None = None,
     strides: Sequence[int] = (1,),
 ) -> dict[str, float]:
-    """Return the totals of a step; 1 where nothing is labelled, so that the sum 0 stays 0.
+    """Return the totals of a step, or of a part of it that adds up with others.
 
     There are totals for every stride by which phases of the training reduce labels: a batch is made before it is known
     in which phase it will be used.
@@ -119,7 +119,7 @@ def count_terms(
         fewer = reduced(labels, stride)
         for name, loss in named_losses(loss_names, of_stride(weights, stride)).items():
             given = (class_edges(fewer) if edges is None else reduced(edges, stride),) if loss.edges else ()
-            totals[_term(name, stride)] = loss.count(fewer, *given) or 1.0
+            totals[_term(name, stride)] = loss.count(fewer, *given)
     return totals
 
 

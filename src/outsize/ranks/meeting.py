@@ -1,0 +1,94 @@
+"""Where ranks meet: a process group of torch for each round, which ends for all when one of them breaks off.
+
+    round 0   step 1, step 2, memory runs out on rank 1 --> it says so, and leaves the group
+              the others' collectives fail               --> they look whether somebody said so, and leave, too
+    round 1   all meet anew and agree on what comes next
+
+Numbers of the host go by gloo and never wait for a GPU; tensors of GPUs by NCCL, where each rank has one for itself.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+
+_COLLECTIVE_S = 1800.0  # the owner plans and profiles while others wait in a broadcast
+_HEARD_S = 5.0  # for the others, to hear that a rank has left, before the store goes with it
+_LOOK_S = 0.02
+_OF_RANKS = ("gloo", "NCCL", "Connection reset by peer", "Connection closed by peer", "Broken pipe")
+
+
+class Meeting:
+    """The group of ranks in this round; lives as long as they work together."""
+
+    def __init__(self, store: Store, rank: int, size: int, *, own_gpus: bool = False) -> None:
+        self._store, self._rank, self._size = store, rank, size
+        self._backend = "cpu:gloo,cuda:nccl" if own_gpus else "gloo"
+        self._round = 0
+        self._begin()
+
+    def break_off(self) -> None:
+        """Say that this rank cannot go on as all do, and leave: the others' collectives fail."""
+        self._store.set(f"broken/{self._round}", str(self._rank))
+        self._leave()
+
+    def is_broken_off(self, error: RuntimeError) -> bool:
+        """Say whether an error is that of a collective which a rank has left that meets the others again."""
+        try:
+            return is_of_ranks(error) and bool(self._store.check([f"broken/{self._round}"]))
+        except RuntimeError:  # the store is gone
+            return False
+
+    def renew(self) -> None:
+        """Meet anew, all of them, after a round that was broken off."""
+        self._leave()
+        self._round += 1
+        self._begin()
+
+    def close(self, told: int | None = None) -> None:
+        """Leave for good; `told` is the exit code of a rank that ends by an error which it tells."""
+        if told is None:
+            self._leave()
+            return
+        try:
+            self._store.set(f"told/{self._rank}", str(told))
+            self._leave()
+            until_s = time.monotonic() + _HEARD_S
+            while self._store.add("heard", 0) < self._size - 1 and time.monotonic() < until_s:
+                time.sleep(_LOOK_S)
+        except RuntimeError:  # who held the store is gone
+            return
+
+    def told(self) -> int | None:
+        """Return the exit code of a rank that has left and tells why; None where none has."""
+        for rank in range(self._size):
+            if self._store.check([f"told/{rank}"]):
+                code = int(self._store.get(f"told/{rank}"))
+                self._store.add("heard", 1)
+                return code
+        return None
+
+    def _begin(self) -> None:
+        dist.init_process_group(
+            self._backend,
+            store=PrefixStore(f"round/{self._round}", self._store),
+            rank=self._rank,
+            world_size=self._size,
+            timeout=timedelta(seconds=_COLLECTIVE_S),
+        )
+
+    def _leave(self) -> None:
+        if not dist.is_initialized():
+            return
+        if "nccl" in self._backend:  # its kernels would wait for the others for ever
+            dist.group.WORLD._get_backend(torch.device("cuda")).abort()  # type: ignore[union-attr]
+        dist.destroy_process_group()
+
+
+def is_of_ranks(error: RuntimeError) -> bool:
+    """Say whether an error is that of a collective which another rank has left."""
+    return any(each in str(error) for each in _OF_RANKS)
