@@ -19,7 +19,8 @@ import numpy as np
 from PIL import Image, __version__
 
 from outsize.data.catalogue import make_splits
-from outsize.data.checking.check import check_data, open_and_count, save
+from outsize.data.checking.check import check_data, open_and_count
+from outsize.data.checking.checked import save
 from outsize.job import DataSection
 
 NUM_THREADS, NUM_CLASSES, NUM_ROUNDS = 2, 5, 7

@@ -68,6 +68,8 @@ TESTED_THROUGH = {
     "tasks.segment.chapter": "report/test_page.py",
     "report.sections.origins": "report/test_page.py",
     "tasks.segment.strips": "report/test_page.py",
+    "data.checking.checked": "data/checking/test_check.py",
+    "data.checking.telling": "commands/test_check.py",
     "data.formats.patterns": "data/formats/test_layout.py",
     "data.formats.boxed.idl_text": "data/formats/boxed/test_pictures.py",
     "data.formats.boxed.lines": "data/formats/boxed/test_kitti_text.py",

@@ -47,8 +47,8 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
         "outsize.planning.jobs.preparing.make_plans",
         "outsize.planning.jobs.preparing.recorded_where_faster",
         "outsize.planning.trying.profiling.see",
-        "outsize.planning.trying.compiling.try_compiled",
-        "outsize.data.checking.check.check_data",
+        "outsize.planning.trying.try_compiled",
+        "outsize.data.checking.check_data",
     ):
         monkeypatch.setattr(name, lambda *_, name=name, **__: pytest.fail(f"{name} was begun"))
 

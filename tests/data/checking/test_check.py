@@ -14,7 +14,8 @@ from PIL import Image
 
 from outsize.data.catalogue import make_splits, open_data
 from outsize.data.checking import check as check_module
-from outsize.data.checking.check import Checked, check_data, load_or_check, open_and_count, refuse_problems
+from outsize.data.checking.check import check_data, load_or_check, open_and_count
+from outsize.data.checking.checked import Checked, refuse_problems
 from outsize.data.checking.problems import find_problems
 from outsize.data.checking.tally import BLOCK_PX, tally_scene
 from outsize.data.split import Splits
@@ -226,7 +227,7 @@ def test_many_pictures_are_counted_by_processes_as_by_threads(tmp_path: Path) ->
     data = folders(tmp_path, max_bad_share=0.1)
     broken = tmp_path / "images/007.png"
     broken.write_bytes(broken.read_bytes()[:-40])
-    survey, known = open_and_count(data, seed=0, cache=tmp_path, num_threads=2)
+    survey, known = open_and_count(data, seed=0, cache=tmp_path, num_threads=2, reporter=Reporter("quiet"))
     splits = make_splits(survey, data, seed=0, halo_px=0)
     found = check_data(data, splits, num_threads=2, known=known)
     wanted = check_data(data, splits, num_threads=2)

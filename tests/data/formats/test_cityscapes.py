@@ -19,6 +19,7 @@ from outsize.data.scenes import label_table, read_labels
 from outsize.data.split import Splits, write_split
 from outsize.errors import DataError, JobError
 from outsize.job import DataSection, check_job
+from outsize.progress import Reporter
 from outsize.raster.reading import SceneReader
 
 
@@ -105,7 +106,9 @@ def test_labels_and_pictures_without_each_other_are_listed(tmp_path: Path) -> No
 def test_a_part_of_the_dataset_is_noted_and_its_absent_classes_too(tmp_path: Path) -> None:
     draw_cityscapes(tmp_path)
     data = section(tmp_path)
-    found, known = open_and_count(data, seed=0, cache=tmp_path / "cache", num_threads=1)
+    found, known = open_and_count(
+        data, seed=0, cache=tmp_path / "cache", num_threads=1, reporter=Reporter("quiet")
+    )
     splits = Splits(
         **{split: tuple(found.scenes[path] for path in paths) for split, paths in found.shared.items()},
         notes=found.notes,
@@ -128,7 +131,9 @@ def test_a_wrong_label_id_is_told_with_its_place(tmp_path: Path) -> None:
     labels = np.array(Image.open(path))
     labels[3, 5] = 77
     save(path, labels)
-    _, known = open_and_count(section(tmp_path), seed=0, cache=tmp_path / "cache", num_threads=1)
+    _, known = open_and_count(
+        section(tmp_path), seed=0, cache=tmp_path / "cache", num_threads=1, reporter=Reporter("quiet")
+    )
     faults = [tally.fault for tally in known.values() if tally.fault]
     assert len(faults) == 1
     assert "found 77 at row 3, column 5" in faults[0]
@@ -147,7 +152,9 @@ def test_instances(tmp_path: Path) -> None:
 def test_pictures_and_labels_at_half_their_size(tmp_path: Path) -> None:
     draw_cityscapes(tmp_path)
     data = section(tmp_path, shrink=2)
-    found, known = open_and_count(data, seed=0, cache=tmp_path / "cache", num_threads=1)
+    found, known = open_and_count(
+        data, seed=0, cache=tmp_path / "cache", num_threads=1, reporter=Reporter("quiet")
+    )
     path, scene = next(iter(found.scenes.items()))
     assert (scene.image.height, scene.image.width, scene.labels.height) == (48, 64, 48)
     ids = np.asarray(Image.open(scene.labels.path))[1::2, 1::2]

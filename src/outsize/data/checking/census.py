@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.checking.checked import recall_checked, refuse_problems
 from outsize.data.checking.problems import empty_class
 from outsize.data.feeding import prefetch
 from outsize.data.scenes import LabelledScene, classes_of, label_table
@@ -14,11 +16,24 @@ from outsize.data.split import Splits
 from outsize.data.statistics import windows_of
 from outsize.errors import DataError
 from outsize.job import DataSection
-from outsize.progress import Bar
+from outsize.progress import Bar, Reporter
 from outsize.raster.reading import SceneReader
 from outsize.tiles.window import Window
 
 _SURELY_PX = 2**26  # labels that are looked through in any case for values that are none: a second or two
+
+
+def refuse_early(path: Path, data: DataSection, splits: Splits, reporter: Reporter, num_threads: int) -> None:
+    """Refuse what data.json at `path` tells of these very files; where it tells nothing, look through some labels.
+
+    No labels are looked through by 0 threads.
+    """
+    checked = recall_checked(path, data, splits)
+    if checked is not None:
+        refuse_problems(checked)
+    elif num_threads:
+        with reporter.bar("classes", len(splits.train), "scene") as bar:
+            refuse_unlearnable(data, splits, num_threads=num_threads, bar=bar)
 
 
 def refuse_unlearnable(data: DataSection, splits: Splits, *, num_threads: int, bar: Bar) -> None:

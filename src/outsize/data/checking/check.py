@@ -2,53 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from outsize.data.catalogue import OpenScene, Survey, look_around, nothing_left, refuse_too_many
-from outsize.data.checking.objects import ObjectCounts, count_objects
+from outsize.data.checking.checked import Checked, recall_checked, refuse_problems, save
+from outsize.data.checking.objects import count_objects
 from outsize.data.checking.problems import Problem, find_problems
-from outsize.data.checking.tally import BLOCK_PX, SceneTally, are_plain, is_small, tally_pictures, tally_scene
+from outsize.data.checking.tally import SceneTally, are_plain, is_small, tally_pictures, tally_scene
+from outsize.data.checking.telling import refuse_faults, say_set_aside
 from outsize.data.feeding import prefetch
 from outsize.data.formats import pair_of
-from outsize.data.scenes import LabelledScene, label_table, stack_files
+from outsize.data.scenes import LabelledScene, label_table
 from outsize.data.split import BadFile, Splits
 from outsize.data.statistics import BandStatistics, from_sums, num_windows
 from outsize.errors import DataError
-from outsize.files.trees import read_json_tree
 from outsize.job import DataSection
 from outsize.progress import Bar, Reporter
 from outsize.raster.reading import Picture, has_picture_name
-from outsize.runs import write_text
 from outsize.tiles.window import Window
-
-_MAX_NAMED = 20  # images that are named; split.json has all of them
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Data of which every pixel was read once, and what was counted."""
-
-    splits: Splits  # without what was set aside
-    statistics: BandStatistics | None  # of the bands, over valid training pixels; None where there are none
-    class_px: dict[str, NDArray[np.int64]]  # of each split: labelled pixels of each class
-    blocks: dict[Path, NDArray[np.int64]]  # of each image: labelled pixels (row and column of blocks, class)
-    problems: tuple[Problem, ...]
-    objects: ObjectCounts | None = None  # where the labels are objects
 
 
 def open_and_count(
-    data: DataSection, *, seed: int, cache: Path, num_threads: int
+    data: DataSection, *, seed: int, cache: Path, num_threads: int, reporter: Reporter
 ) -> tuple[Survey, dict[Path, SceneTally]]:
-    """Open every image and count the small ones at once, while others are opened.
+    """Open every image and count the small ones at once, while others are opened; refuse those that cannot be used.
 
     Blocks are shared out only when all scenes are known: then nothing is counted yet.
     """
@@ -72,6 +55,7 @@ def open_and_count(
     survey, visits = look_around(
         data, seed=seed, cache=cache, num_threads=num_threads, look=look if is_whole else None
     )
+    refuse_faults(survey, reporter)
     return survey, {path: tally for path, tally in visits.items() if tally is not None}
 
 
@@ -123,7 +107,7 @@ def load_or_check(
 ) -> Checked:
     """Return what data.json at `path` says of these very files, or read them all and write it.
 
-    Refuses data with which training cannot begin.
+    Refuses data with which training cannot begin, and says what is set aside.
     """
     checked = recall_checked(path, data, splits)
     if checked is None:
@@ -137,73 +121,8 @@ def load_or_check(
         refuse_problems(checked)
         save(path, data, splits, checked)
     refuse_problems(checked)
+    say_set_aside(checked, reporter)
     return checked
-
-
-def recall_checked(path: Path, data: DataSection, splits: Splits) -> Checked | None:
-    """Return what data.json at `path` says of these very files; None where it says nothing of them."""
-    return _load(path, _key(data, splits), splits)
-
-
-def refuse_problems(checked: Checked) -> None:
-    """Raise the first problem that stands in the way; say how many more there are."""
-    fatal = [problem for problem in checked.problems if problem.fatal]
-    if fatal:
-        more = f" ({len(fatal) - 1} more: run `outsize check`)" if len(fatal) > 1 else ""
-        raise DataError(fatal[0].text + more)
-
-
-def save(path: Path, data: DataSection, splits: Splits, checked: Checked) -> None:
-    """Write data.json: statistics, classes by split, problems, and one line for each image with its blocks."""
-    places: dict[Path, list[str]] = {}
-    for split, held in splits.items():
-        for scene in held:
-            places.setdefault(scene.image.path, []).append(split)
-    head = {
-        "key": _key(data, splits),
-        "block_px": BLOCK_PX,
-        "classes": [each.name for each in data.classes],
-        "statistics": None
-        if checked.statistics is None
-        else {"mean": checked.statistics.mean, "std": checked.statistics.std},
-        "class_px": {split: counts.tolist() for split, counts in checked.class_px.items()},
-        **({} if checked.objects is None else {"objects": checked.objects.as_dict()}),
-        "problems": [vars(problem) for problem in checked.problems],
-        "set_aside": [{"file": str(bad.path), "reason": bad.reason} for bad in checked.splits.set_aside],
-    }
-    lines = [
-        json.dumps({"image": str(image), "splits": places[image], "blocks": counts.tolist()})
-        for image, counts in checked.blocks.items()
-    ]
-    text = json.dumps(head, indent=1)[:-2] + ',\n "scenes": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
-    write_text(path, text)
-
-
-def _load(path: Path, key: str, splits: Splits) -> Checked | None:
-    """Return what data.json says, unless files, classes or split are others by now."""
-    try:
-        tree = read_json_tree(path)
-        if tree["key"] != key or tree["statistics"] is None:
-            return None
-        known = {bad.path for bad in splits.set_aside}
-        bad = [BadFile(Path(each["file"]), each["reason"]) for each in tree["set_aside"]]
-        return Checked(
-            splits.without([each for each in bad if each.path not in known]),
-            BandStatistics(tuple(tree["statistics"]["mean"]), tuple(tree["statistics"]["std"])),
-            {split: np.array(counts, np.int64) for split, counts in tree["class_px"].items()},
-            {Path(each["image"]): np.array(each["blocks"], np.int64) for each in tree["scenes"]},
-            tuple(Problem(**each) for each in tree["problems"]),
-            ObjectCounts(**tree["objects"]) if "objects" in tree else None,
-        )
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-    ):  # not there, or of another make: counted anew
-        return None
 
 
 def _gather(data: DataSection, splits: Splits, tallies: Mapping[Path, SceneTally]) -> Checked:
@@ -260,32 +179,3 @@ def _areas(splits: Splits) -> dict[Path, dict[str, tuple[Window, ...]]]:
         for scene in scenes:
             areas.setdefault(scene.image.path, {})[split] = scene.areas
     return areas
-
-
-def _key(data: DataSection, splits: Splits) -> str:
-    """Name all that decides what is counted: classes, split, and each file by size and time."""
-    about: list[object] = [[each.value for each in data.classes], [each.name for each in data.classes]]
-    about += [data.ignore_value, data.bands, data.max_bad_share, data.shrink, BLOCK_PX]
-    for split, scenes in splits.items():
-        for scene in scenes:
-            files = stack_files(scene.image.path, data).values() if data.stack else (scene.image.path,)
-            about.append((split, [_stamp(file) for file in (*files, scene.labels.path)], scene.areas))
-            about += [] if scene.objects is None else [_stamp(scene.objects)]
-    return hashlib.sha256(repr(about).encode()).hexdigest()
-
-
-def _stamp(file: Path) -> tuple[str, int, int] | None:
-    try:
-        about = file.stat()
-    except OSError:  # an address
-        return None
-    return str(file), about.st_size, about.st_mtime_ns
-
-
-def say_set_aside(checked: Checked, reporter: Reporter) -> None:
-    """Name the corrupt images that are left out; split.json has all of them."""
-    bad = checked.splits.set_aside
-    for each in bad[:_MAX_NAMED]:
-        reporter.say("set aside", f"set aside: {each.reason}", file=str(each.path))
-    if len(bad) > _MAX_NAMED:
-        reporter.say("set aside", f"set aside: {len(bad) - _MAX_NAMED} more")

@@ -88,18 +88,13 @@ def _shared_out(job: Job, survey: Survey, halo_px: int, reporter: Reporter, *, c
     """Share the scenes out, and refuse other bands and classes that are nowhere."""
     from outsize.data.bands import band_order
     from outsize.data.catalogue import make_splits
-    from outsize.data.checking.census import refuse_unlearnable
-    from outsize.data.checking.check import recall_checked, refuse_problems
+    from outsize.data.checking import refuse_early
 
     splits = make_splits(survey, job.data, seed=job.seed, halo_px=halo_px)
     for scene in (*splits.train, *splits.val):
         band_order(survey.bands, scene.image)  # refuses other bands
-    checked = recall_checked(RunFolder(Path(job.run)).data, job.data, splits)
-    if checked is not None:
-        refuse_problems(checked)
-    elif counting:
-        with reporter.bar("classes", len(splits.train), "scene") as bar:
-            refuse_unlearnable(job.data, splits, num_threads=job.train.workers, bar=bar)
+    num_threads = job.train.workers if counting else 0
+    refuse_early(RunFolder(Path(job.run)).data, job.data, splits, reporter, num_threads)
     return splits
 
 
@@ -161,7 +156,7 @@ def _halo_of(job: Job, model: nn.Module, bands: Sequence[str]) -> Halo:
 
 def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:
     """Return the most objects that a training window may show; 0 where labels are classes of pixels."""
-    from outsize.data.checking.objects import most_in_window
+    from outsize.data.checking import most_in_window
     from outsize.data.pixels import MAX_SCALE
 
     if not job.data.objects:

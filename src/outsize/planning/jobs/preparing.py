@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.data.checking.check import say_set_aside
 from outsize.errors import PlanError
 from outsize.job import Job
 from outsize.measure.origin import origin
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.card import Card
-    from outsize.data.checking.check import Checked
+    from outsize.data.checking import Checked
     from outsize.data.split import Splits
     from outsize.train.init import Init
 
@@ -144,7 +143,7 @@ def _effort(job: Job, splits: Splits) -> Effort:
 
 def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:
     """Plan a job for the machine at hand, then read all its data once or recall what was read before."""
-    from outsize.data.checking.check import load_or_check
+    from outsize.data.checking import load_or_check
     from outsize.data.scenes import label_table
     from outsize.losses.weights import class_weights
     from outsize.measure.machine import pick_device
@@ -156,7 +155,6 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
     )
     path, num_threads = RunFolder(Path(job.run)).data, job.train.workers
     checked = load_or_check(path, job.data, planned.splits, num_threads=num_threads, reporter=reporter)
-    say_set_aside(checked, reporter)
     names = [each.name for each in job.data.classes]
     class_weights(job.train.class_weights, checked.class_px["train"][None], names)  # refuses an empty class
     known = {each.name: getattr(planned, each.name) for each in fields(planned)}

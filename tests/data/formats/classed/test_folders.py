@@ -16,12 +16,15 @@ from outsize.data.recall import recall_scenes
 from outsize.data.split import write_split
 from outsize.errors import DataError, JobError
 from outsize.job import DataSection
+from outsize.progress import Reporter
 
 NAMES = ("cat", "dog")
 
 
 def problems_of(data: DataSection, tmp_path: Path) -> list[Problem]:
-    survey, known = open_and_count(data, seed=0, cache=tmp_path / "cache", num_threads=2)
+    survey, known = open_and_count(
+        data, seed=0, cache=tmp_path / "cache", num_threads=2, reporter=Reporter("quiet")
+    )
     splits = make_splits(survey, data, seed=0, halo_px=0)
     return merged(check_data(data, splits, num_threads=2, known=known).problems)
 
