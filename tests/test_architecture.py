@@ -103,6 +103,7 @@ TESTED_THROUGH = {
     "strategies.kernels.norm.kernels": "strategies/kernels/test_layers.py",
     "strategies.kernels.pool.kernels": "strategies/kernels/test_layers.py",
     "strategies.kernels.entropy.kernels": "strategies/kernels/test_layers.py",
+    "planning.clusters": "commands/test_plan.py",
     "planning.advice": "commands/test_plan.py",
     "strategies.overwritten": "strategies/saved/test_hooks.py",
     "strategies.swap.shuttle": "strategies/saved/test_moving.py",

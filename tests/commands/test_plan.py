@@ -91,6 +91,27 @@ def test_batch_norm_over_several_gpus_is_not_called_exact(job_path: Path) -> Non
         assert each["exact"], norm
 
 
+def test_a_job_is_spread_over_gpus_with_a_link(job_path: Path) -> None:
+    batch = ("--set", "train.batch=64", "--set", "model.norm=none")
+    found = events(str(job_path), "--gpu", "summit", "--gpus", "24", "--link", "infiniband-edr-2", *batch)
+    (best,) = found["spread"]
+    assert (best["inside"], best["between"]) == ("nvlink2-2", "infiniband-edr-2")
+    assert best["num_replicas"] * best["num_stages"] == 24  # type: ignore[operator]
+    assert 0 < best["efficiency"] <= 1  # type: ignore[operator]
+    assert sum(best["shares"].values()) == pytest.approx(1, abs=0.01)  # type: ignore[attr-defined]
+    assert "efficiency" in str(best["text"])
+    assert all(each["epoch_s"] >= best["epoch_s"] for each in found.get("slower", []))  # type: ignore[operator]
+    assert "plan" not in found
+    assert not RunFolder(job_path.parent / "run").plan.exists()
+
+
+def test_a_link_needs_a_machine_and_a_name_that_is_known(run: Run, job_path: Path) -> None:
+    run("plan", job_path, "--link", "infiniband-edr").refused("--link connects GPUs", "add --gpu")
+    run("plan", job_path, "--gpu", "v100-16", "--gpus", "2", "--link", "infinband-edr").refused(
+        "infiniband-edr"
+    )
+
+
 def test_unequal_shares_and_several_hosts_are_told(job_path: Path) -> None:
     batch = ("--set", "train.batch=8", "--set", "train.tile_px=32")
     found = events(str(job_path), "--gpu", "ac922", "--gpus", "5", *batch, "--request")

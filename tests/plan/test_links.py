@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outsize.errors import PlanError
-from outsize.plan.links import LINKS, Network, find_link
+from outsize.plan.links import LINKS, Network, find_link, network_of
 
 
 def test_a_link_is_found_however_it_is_spelt() -> None:
@@ -36,3 +36,15 @@ def test_ranks_of_one_host_use_its_own_link() -> None:
     network = Network(find_link("nvlink2-2"), find_link("infiniband-edr-2"), gpus_per_host=6)
     assert network.between_ranks(0, 5).name == "nvlink2-2"
     assert network.between_ranks(5, 6).name == "infiniband-edr-2"
+
+
+def test_a_host_brings_its_own_links_and_a_link_of_one_host_joins_all() -> None:
+    summit = network_of("summit", 6, 1200, "infiniband-edr")
+    assert (summit.inside.name, summit.between.name, summit.gpus_per_host) == (
+        "nvlink2-2",
+        "infiniband-edr",
+        6,
+    )
+    single = network_of(None, 1, 8, "ethernet-25")
+    assert (single.inside, single.gpus_per_host) == (single.between, 1)
+    assert network_of(None, 1, 8, "nvlink3").gpus_per_host == 8

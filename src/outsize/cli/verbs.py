@@ -134,6 +134,10 @@ def plan(
         str | None, typer.Option("--gpu", help="Plan for another machine than this one, such as v100-16.")
     ] = None,
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share a batch.")] = 1,
+    link: Annotated[
+        str | None,
+        typer.Option("--link", help="What connects them: plan tiles x stages x replicas, play an epoch out."),
+    ] = None,
     request: Annotated[
         bool, typer.Option("--request", help="Print what to ask a cluster or cloud for.")
     ] = False,
@@ -151,6 +155,7 @@ def plan(
         reporter=make_reporter(quiet),
         gpu=gpu,
         num_gpus=gpus,
+        link=link,
         request=request,
     )
 

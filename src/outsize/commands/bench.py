@@ -97,7 +97,7 @@ def _measure(
     assert where.device is not None
     came_from = origin()  # now: an installation that lacks something shows it before minutes of measuring
     num_bands = len(planned.bands)
-    task = train_task(job, planned.model, num_bands, planned.facts, where)
+    task = train_task(job, planned.model, num_bands, planned.facts.halo, where)
     blocks = blocks_to_compile(task.step_of(task.batch, task.side_px))
     made_up = make_measured_step(
         planned.model,

@@ -31,6 +31,7 @@ def plan(
     reporter: Reporter,
     gpu: str | None = None,
     num_gpus: int = 1,
+    link: str | None = None,
     request: bool = False,
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
@@ -43,13 +44,11 @@ def plan(
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
     refuse_foreign(run)
-    if gpu is None and num_gpus != 1:
-        need = "--gpu with it: the name of a machine"
-        raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
-    if gpu is not None and device_name != "auto":
-        found = f"--gpu {gpu} --device {device_name}"
-        need = "one machine: a named one, or a device that is here"
-        raise JobError(explain("a plan is for one machine", found, need, "leave out one of them"))
+    _refuse_two_machines(gpu, num_gpus, link, device_name)
+    if link is not None and gpu is not None:
+        with naming(job_path):
+            _say_spread(job, gpu, num_gpus, link, reporter)
+        return
     beyond = None if gpu is None else find_machine(gpu).beyond_host(num_gpus)
     device = None if gpu is not None else pick_device(device_name)
     with naming(job_path):
@@ -74,6 +73,30 @@ def plan(
         reporter.say("kept", "not written: a plan for another machine is none for this one")
     else:
         _record(planned, run, reporter)
+
+
+def _refuse_two_machines(gpu: str | None, num_gpus: int, link: str | None, device_name: str) -> None:
+    """Refuse GPUs and links of a machine that is not named, and a device besides one that is."""
+    need = "--gpu with it: the name of a machine"
+    if gpu is None and num_gpus != 1:
+        raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
+    if gpu is None and link is not None:
+        raise JobError(explain("--link connects GPUs of a named machine", link, need, "add --gpu v100-16"))
+    if gpu is not None and device_name != "auto":
+        found = f"--gpu {gpu} --device {device_name}"
+        need = "one machine: a named one, or a device that is here"
+        raise JobError(explain("a plan is for one machine", found, need, "leave out one of them"))
+
+
+def _say_spread(job: Job, gpu: str, num_gpus: int, link: str, reporter: Reporter) -> None:
+    """Say how a job is spread over GPUs with a link between them: the fastest way, and the others beside it."""
+    from outsize.planning.clusters import spread_over
+
+    best, *others = spread_over(job, gpu, num_gpus, link, reporter)
+    reporter.say("spread", "\n".join(best.lines()), **best.as_dict())
+    for each in others:
+        more = f"{format_seconds(each.found.epoch_s)} for an epoch, efficiency {each.efficiency:.0%}"
+        reporter.say("slower", f"  slower: {each.lines()[0]}: {more}", **each.as_dict())
 
 
 def _record(planned: Planned, run: RunFolder, reporter: Reporter) -> None:

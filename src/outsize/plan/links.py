@@ -9,7 +9,7 @@ from typing import Literal
 
 from outsize.errors import PlanError, explain
 
-__all__ = ["LINKS", "LinkSpec", "Network", "find_link"]
+__all__ = ["LINKS", "LinkSpec", "Network", "find_link", "network_of"]
 
 _GB, _US = 10**9, 1e-6
 
@@ -87,6 +87,24 @@ LINKS: tuple[LinkSpec, ...] = (
     *(_spec(row, "host") for row in _HOST),
     *(_spec(row, "hosts") for row in _HOSTS),
 )
+
+# What connects the GPUs of the named hosts, fewest bricks between any two.
+_NVLINK_OF_HOSTS = {
+    "ac922": "nvlink2-3",
+    "dgx-station": "nvlink2-1",
+    "p3.8xlarge": "nvlink2-1",
+    "summit": "nvlink2-2",
+    "dgx-1": "nvlink2-1",
+}
+
+
+def network_of(host: str | None, gpus_per_host: int, num_gpus: int, named: str) -> Network:
+    """Return what connects GPUs: of a named host its own links inside; a link of one host puts all GPUs into one."""
+    link = find_link(named)
+    if link.within == "host":
+        return Network(link, link, num_gpus)
+    inside = find_link(_NVLINK_OF_HOSTS[host]) if host in _NVLINK_OF_HOSTS else link
+    return Network(inside, link, gpus_per_host)
 
 
 def find_link(name: str) -> LinkSpec:

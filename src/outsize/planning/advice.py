@@ -58,7 +58,7 @@ def _predict_cuts(job: Job, planned: Planned, scene_px: tuple[int, int], tiles: 
 def _train_cuts(job: Job, planned: Planned, window_px: tuple[int, int], core_px: int) -> list[Cut]:
     """Two steps tell what grows with the pixels; large ones, in which weights and optimizer are not the most."""
     facts = planned.facts
-    task = train_task(job, planned.model, len(planned.bands), facts, planned.where)
+    task = train_task(job, planned.model, len(planned.bands), facts.halo, planned.where)
     sides_px = [facts.halo.stride_px * num for num in (64, 128)]
     peaks, times, num_calls = [], [], 0.0
     for side_px in sides_px:

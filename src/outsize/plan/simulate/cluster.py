@@ -30,7 +30,7 @@ STEP_SPREAD = 0.005
 _PLAYED = (
     48  # micro-batches played out one by one; more of them take as long as the slowest rank needs for each
 )
-_MOST_STAGES = 16
+_STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 _MOST_LAYERS = 96  # that are told apart: more of them make no better cut
 _MOST_TRIED = 6  # arrangements that are played out, of those whose bounds are best
 _MOST_MICRO = 16  # samples in a micro-batch
@@ -97,8 +97,10 @@ def arrange(work: Workshare, cluster: Cluster) -> list[Arrangement]:
         for micro_batch in _micro_batches(share):
             chain = _chain(micro_batch)
             num_micro = math.ceil(share / micro_batch)
-            if num_stages > len(chain):
-                continue
+            whole_s = chain.forward_s(0, len(chain)) + chain.backward_s(0, len(chain))
+            least_s = (num_micro - 1) * whole_s / num_stages + whole_s
+            if num_stages > len(chain) or least_s >= min((each[0] for each in tried), default=math.inf):
+                continue  # no cut could be faster than what was found
             for partition in _partitions(chain, num_stages, num_micro, cluster, refused):
                 tried.append((partition.bound_s, chain, partition, micro_batch))
     tried = sorted(tried, key=lambda each: each[0])[:_MOST_TRIED]
@@ -110,7 +112,7 @@ def arrange(work: Workshare, cluster: Cluster) -> list[Arrangement]:
             explain(
                 "there are more GPUs than parts of a step",
                 f"{cluster.num_gpus} GPUs for {format_count(work.step_samples, 'sample')} or tiles",
-                f"at most {_MOST_STAGES} GPUs for each, in a number that they divide into",
+                f"at most {_STAGES[-1]} GPUs for each, in a number that divides all of them",
                 "take fewer GPUs, or a larger train.batch",
             )
         )
@@ -118,7 +120,7 @@ def arrange(work: Workshare, cluster: Cluster) -> list[Arrangement]:
 
 
 def _stage_counts(cluster: Cluster) -> list[int]:
-    return [each for each in range(1, _MOST_STAGES + 1) if cluster.num_gpus % each == 0]
+    return [each for each in _STAGES if cluster.num_gpus % each == 0]
 
 
 def _micro_batches(share: int) -> list[int]:
@@ -160,7 +162,7 @@ def _played_out(
         "waiting for the slowest": step.waits_s / step.step_s,
         "gradients": step.gradients_s / step.step_s,
     }
-    num_steps = math.ceil(work.epoch_samples / work.step_samples)
+    num_steps = max(1, work.epoch_samples // work.step_samples)  # whole batches, as training takes them
     return Arrangement(
         num_replicas,
         num_stages,

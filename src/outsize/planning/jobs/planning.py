@@ -80,7 +80,7 @@ def make_plans(
     from outsize.plan.ways import choose_train
     from outsize.tasks import task_of
 
-    task = train_task(job, model, num_bands, facts, where)
+    task = train_task(job, model, num_bands, facts.halo, where)
     step = task.step_of(task.batch, task.side_px)
     known = replace(facts, train=summary(step, task.batch, task.side_px))
     plan = _told_of_padding(choose_train(known, job.limits, task), job, facts)
@@ -128,7 +128,7 @@ def facts_on(
     return replace(facts, learnt=where.learnt)
 
 
-def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: Situation) -> StepRequest:
+def train_task(job: Job, model: nn.Module, num_bands: int, halo: Halo, where: Situation) -> StepRequest:
     """Describe the training step of a job to the planner; GPUs share its batch."""
     from outsize.measure.across import OVER_PIXELS, OVER_SAMPLES, first_channel_dropout, first_norm
     from outsize.plan.search import Link
@@ -148,7 +148,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, facts: Facts, where: 
         compiled=where.compiled,
         fuse=where.fuse,
         # a stride as long as the window: there is no smaller tile
-        halo=facts.halo if task.tiles_train else replace(facts.halo, stride_px=max(section.window_px)),
+        halo=halo if task.tiles_train else replace(halo, stride_px=max(section.window_px)),
         across_samples=across_samples,
         spread=_spread(across_samples, section.batch, where.num_gpus),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,

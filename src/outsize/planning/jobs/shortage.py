@@ -67,7 +67,7 @@ def _ways(
     job: Job, model: nn.Module, prepared: Prepared, now: Plan, shortage: Shortage
 ) -> Callable[..., Plan | list[Way]]:
     """Return what chooses among the ways that are left to a training: weights stay where its optimizer has them."""
-    task = train_task(job, model, len(prepared.bands), prepared.facts, prepared.where)
+    task = train_task(job, model, len(prepared.bands), prepared.facts.halo, prepared.where)
     task = replace(task, pages=False)  # they leave nothing to try if they fail
     # steps that still run give it back to the next ones
     if shortage.num_closed and now.swap is not None:
