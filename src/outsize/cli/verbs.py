@@ -223,7 +223,7 @@ def predict(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Predict whole scenes: a map (COG), its confidence, polygons; or the objects in them."""
+    """Predict whole scenes: a map (COG), its confidence, polygons; or objects; or the class of each picture."""
     refuse_little_address_space()
     from outsize.commands import predict as command
     from outsize.files.ownership import Consent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,6 +12,8 @@ from outsize.data.sample import IGNORE
 from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters, OneClassEach
 from outsize.models import build_model
+from outsize.plan.plan import unplanned
+from outsize.strategies.compose import compose
 from outsize.tasks.classify import terms
 
 STATISTICS = BandStatistics((0.0,), (1.0,))
@@ -53,3 +57,20 @@ def test_a_window_is_as_many_pictures_as_it_has_room_for() -> None:
     assert not terms.halo(model, 2).exact
     loss = terms.loss_on_shapes("cross_entropy")
     assert loss(model, torch.zeros(4, 2, 12, 20, dtype=torch.uint8)).dim() == 0
+
+
+def test_four_pictures_are_learnt_by_heart() -> None:
+    torch.manual_seed(0)
+    model = build_model("digits", num_classes=4, in_channels=1, picture_px=12).train()
+    batch = batch_of(4)
+    learnt = replace(batch, targets=OneClassEach(torch.arange(4, dtype=torch.uint8)))
+    learnt = replace(learnt, totals=terms.count_terms("cross_entropy", learnt.targets))
+    sums = terms.make_loss_terms("cross_entropy", STATISTICS)
+    step = compose(model, sums, unplanned(), bf16=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(25):
+        losses.append(float(step(learnt, last=True)["cross_entropy"]))
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0] / 10
