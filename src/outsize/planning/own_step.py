@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from outsize.errors import ModelError, PlanError, TraceError, explain, first_line, found_in
 from outsize.measure.memory import ran_out, sweep
+from outsize.measure.state import left_as_it_was
 from outsize.measure.tensors import Shapes, shapes_of, tensors_in
 from outsize.measure.tracing import record, state_bytes, trace_step
 from outsize.plan.cost import StepCost
@@ -27,7 +28,6 @@ from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
 from outsize.strategies.blocks import checkpointed, unfit
 from outsize.strategies.forward import Within, refuse_inside_another
-from outsize.strategies.state import left_as_it_was
 
 Loss = Callable[[nn.Module, Any], Tensor]
 MakeOptimizer = Callable[[Any], Optimizer]

@@ -18,6 +18,7 @@ from outsize.job.fields import Bytes
 from outsize.job.mistakes import mistake
 from outsize.measure.machine import host_room_bytes, look_at_machine, machine_rates
 from outsize.measure.memory import ran_out, sweep
+from outsize.measure.state import followed_on_shapes
 from outsize.plan.facts import Machine
 from outsize.plan.limits import limit_for, usable_share
 from outsize.plan.plan import Plan
@@ -37,7 +38,6 @@ from outsize.planning.own_step import (
 )
 from outsize.strategies.blocks import others_hooks
 from outsize.strategies.forward import Within
-from outsize.strategies.state import followed_on_shapes
 from outsize.units import format_bytes
 
 _NUM_TRIED = 4  # plans of a recorded step that are run

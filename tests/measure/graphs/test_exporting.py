@@ -149,3 +149,16 @@ def test_every_name_of_a_kind_is_read_as_that_kind(name: str) -> None:
 )
 def test_axes_that_are_reordered(target: str, settings: dict[str, object], dims: tuple[int, ...]) -> None:
     assert canonical(target, settings, [(3, 8)]) == ("permute", {"dims": dims})  # type: ignore[arg-type]
+
+
+def test_a_forward_that_writes_into_its_weights_is_refused() -> None:
+    class Decays(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3, 1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.weight.data.mul_(0.5)
+
+    with pytest.raises(TraceError, match="changes a weight in place"):
+        trace(Decays(), (2, 3, 32, 32))

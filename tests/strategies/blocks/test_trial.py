@@ -7,8 +7,8 @@ import torch
 from tests.planning.odd_blocks import ODD, Block, Net
 from torch import Tensor, nn
 
+from outsize.measure.state.before import left_as_it_was
 from outsize.strategies.blocks.trial import unfit
-from outsize.strategies.state.before import left_as_it_was
 
 _EXAMPLE = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(1))
 _PATHS = [f"blocks.{place}" for place in range(4)]

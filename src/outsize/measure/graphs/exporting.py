@@ -48,10 +48,11 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
 
 def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
     """Export a model in evaluation mode for inputs of just these shapes; their numbers are never looked at."""
-    with _evaluating(model), quiet(), torch.no_grad():
+    with as_it_was(model), quiet(), torch.no_grad():
         try:
-            with as_it_was(model):
-                program: ExportedProgram = torch.export.export(model, inputs, strict=False)
+            program: ExportedProgram = torch.export.export(model.eval(), inputs, strict=False)
+            if (written := _written(program)) is not None:
+                raise RuntimeError(f"{written} changes a weight in place")
             # This turns in-place operations into plain ones. What has a rule stays as it is: its name (roll, attention)
             # is one that a person knows, where torch's core set would show index arithmetic.
             program = program.run_decompositions(_without_rule())
@@ -60,6 +61,25 @@ def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
         ) as error:  # nothing of ours runs there: a model and torch may raise anything, asserts too
             raise TraceError(_why(model, inputs, error)) from error
     return program
+
+
+def _written(program: ExportedProgram) -> str | None:
+    """Name an operation that writes into the data of a weight: torch crashes where it rewrites such a graph."""
+    weights = {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.CONSTANT_TENSOR
+        and isinstance(program.constants.get(spec.target or ""), FakeTensor)
+    }
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if (
+            schema is not None
+            and schema.is_mutable
+            and any(each.name in weights for each in node.all_input_nodes)
+        ):
+            return str(node.target)
+    return None
 
 
 @cache
@@ -96,17 +116,6 @@ def _example_tensors(
     # a shape that takes no memory, however large the picture
     with FakeTensorMode(allow_non_fake_inputs=True):
         return (torch.zeros(tuple(example), dtype=own_dtype(model), device=like.device),)  # type: ignore[arg-type]
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 @contextmanager

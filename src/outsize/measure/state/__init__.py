@@ -1,9 +1,24 @@
-"""What running a model changes in it, and putting that back.
+"""What running a model changes, found and put back: a trial leaves no trace, nor does a step that failed.
 
-as_it_was ---> taken before a run, put back behind it (kept)
-counts_of ---> set_forward: as if it had run more often
+Reachable ------- what the code of a forward can reach: attributes, containers, variables of files, generators (kept)
+   '- as_it_was, left_as_it_was: with torch's random numbers, around a forward and around whole steps
+   '- followed_on_shapes: around a forward without values
+Before ---------- buffers and random numbers of a step that may fail, in memory that stays
+counts_of ------> set_forward: as if it had run more often (counts)
 """
 
-from outsize.measure.state.kept import as_it_was, counts_of, set_forward
+from outsize.measure.state.before import Before, as_it_was, followed_on_shapes, left_as_it_was
+from outsize.measure.state.counts import counts_of, set_forward
+from outsize.measure.state.kept import equal
+from outsize.measure.state.reachable import Reachable
 
-__all__ = ["as_it_was", "counts_of", "set_forward"]
+__all__ = [
+    "Before",
+    "Reachable",
+    "as_it_was",
+    "counts_of",
+    "equal",
+    "followed_on_shapes",
+    "left_as_it_was",
+    "set_forward",
+]

@@ -1,107 +1,281 @@
-"""Leaves a model as it was found: its buffers, its Python attributes, its modes and the random numbers to come."""
+"""One thing that can be changed, as it was: the numbers of a tensor, the items of a list, the variables of a module."""
 
 from __future__ import annotations
 
+import math
+import operator
 import random
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+import types
+from collections.abc import Collection, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+PLAIN = (
+    int, float, complex, str, bytes, bool, type(None), type(...), range, slice,
+    torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, np.generic, np.dtype, types.ModuleType,
+    types.BuiltinFunctionType,
+)  # fmt: skip
 
 
-@contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
-    """Put back on leaving what running the model changes in it, and the states of torch's, numpy's and Python's draws.
+class StatePlace(Protocol):
+    """What is told of each."""
 
-    Weights are not copied: a forward that changes its own weights is not put back, nor what it changes elsewhere.
-    """
-    taken = [(module.__dict__, _copy_of(module.__dict__)) for module in model.modules()]
-    values = [(tensor, tensor.detach().clone()) for tensor in _own_tensors(model)]
-    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 (models may use the old one)
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    host = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        for attributes, kept in taken:
-            _put_back(attributes, kept)
-        with torch.inference_mode():
-            for tensor, value in values:
-                if not torch.equal(tensor, value):
-                    tensor.copy_(value)
-        random.setstate(python)
-        np.random.set_state(numbers)  # noqa: NPY002
-        torch.set_rng_state(host)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+    def changes(self) -> list[Any]:
+        """Name the parts that are not as they were; None: all of it."""
+
+    def put_back(self) -> None:
+        """Put it back as it was."""
 
 
-def _own_tensors(model: nn.Module) -> list[Tensor]:
-    """List buffers and other tensors of the modules, weights left out."""
-    found = list(model.buffers())
-    for module in model.modules():
-        found += [each for each in module.__dict__.values() if isinstance(each, Tensor)]
-    return [each for each in found if each.device.type != "meta" and not each.requires_grad]
+class Variables:
+    """Names and what they stand for: attributes of an object, entries of a dict, variables of a file or a class."""
 
+    def __init__(
+        self,
+        held: Any,
+        names: Collection[Any] | None = None,
+        besides: Collection[Any] = (),
+        owner: Any = None,
+    ) -> None:
+        # of a class what it holds is read only, and set as an attribute
+        self._held, self._names, self._besides, self._owner = held, names, besides, owner
+        self._was = self._now()
 
-def _copy_of(value: Any) -> Any:
-    """Copy containers, and the containers in them; whatever else is in them stays the same object."""
-    if isinstance(value, dict):
-        return {key: _copy_of(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_copy_of(each) for each in value]
-    return value.copy() if isinstance(value, set | deque) else value
+    def parts(self) -> list[tuple[Any, Any]]:
+        """List what they stood for."""
+        return list(self._was.items())
 
-
-def _put_back(place: Any, kept: Any) -> Any:
-    """Fill the very container that was copied, for others may hold it too."""
-    if isinstance(place, dict) and isinstance(kept, dict):
-        filled = {key: _put_back(place.get(key), each) for key, each in kept.items()}
-        place.clear()
-        place.update(filled)
-        return place
-    if isinstance(place, list) and isinstance(kept, list):
-        place[:] = [
-            _put_back(place[index] if index < len(place) else None, each) for index, each in enumerate(kept)
+    def changes(self) -> list[Any]:
+        """List the names that stand for something else, are new or are gone."""
+        now = self._now()
+        gone = [name for name in self._was if name not in now]
+        others = [
+            name for name, part in now.items() if name not in self._was or not _is(part, self._was[name])
         ]
-        return place
-    if isinstance(place, set | deque) and type(place) is type(kept):
-        values = list(kept)
-        place.clear()
-        place.update(values) if isinstance(place, set) else place.extend(values)
-        return place
-    return kept
+        return gone + others
+
+    def put_back(self) -> None:
+        """Let them stand for what they did."""
+        for name in self.changes():
+            if name not in self._was:
+                self._remove(name)
+            elif self._owner is None:
+                self._held[name] = self._was[name]
+            else:
+                setattr(self._owner, name, self._was[name])
+
+    def _remove(self, name: Any) -> None:
+        if self._owner is None:
+            del self._held[name]
+        else:
+            delattr(self._owner, name)
+
+    def _now(self) -> dict[Any, Any]:
+        if self._names is not None:
+            return {name: self._held[name] for name in self._names if name in self._held}
+        found = {name: part for name, part in dict(self._held).items() if name not in self._besides}
+        if self._owner is None:
+            return found
+        return {
+            name: part
+            for name, part in found.items()
+            if not name.startswith("__") and not hasattr(part, "__get__")
+        }
 
 
-_JUMPS = (7, 93, 900, 10**6)
+class Cell:
+    """A variable of the function around another."""
+
+    def __init__(self, cell: Any) -> None:
+        self._cell = cell
+        self._was = _contents(cell)
+
+    def parts(self) -> list[tuple[None, Any]]:
+        """List what it stood for."""
+        return [(None, each) for each in self._was]
+
+    def changes(self) -> list[Any]:
+        """Name it, if it stands for something else."""
+        now = _contents(self._cell)
+        same = len(now) == len(self._was) and all(map(_is, now, self._was))
+        return [] if same else [None]
+
+    def put_back(self) -> None:
+        """Let it stand for what it did."""
+        if self.changes():
+            if self._was:
+                self._cell.cell_contents = self._was[0]
+            else:
+                del self._cell.cell_contents
 
 
-def counts_of(model: nn.Module) -> list[dict[str, float]]:
-    """Return the numbers that the modules hold, and the lengths of their lists."""
-    return [
-        {name: len(each) if isinstance(each, list) else each for name, each in _countable(module)}
-        for module in model.modules()
-    ]
+def _contents(cell: Any) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # nothing yet
+        return []
 
 
-def _countable(module: nn.Module) -> list[tuple[str, Any]]:
-    return [(name, each) for name, each in vars(module).items() if type(each) in (int, float, list)]
+class Items:
+    """A list, a set or the like."""
+
+    def __init__(self, items: Any) -> None:
+        self._items, self._was = items, list(items)
+
+    def changes(self) -> list[Any]:
+        """Name it, if it holds others or in another order."""
+        now = list(self._items)
+        return [] if len(now) == len(self._was) and all(map(_is, now, self._was)) else [None]
+
+    def put_back(self) -> None:
+        """Fill it with what it held."""
+        if self.changes():
+            self._items.clear()
+            (self._items.update if isinstance(self._items, set) else self._items.extend)(self._was)
 
 
-def set_forward(model: nn.Module, before: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Set what was counted since forward, further each time, and yield the name of the module."""
-    for (path, module), counts in zip(model.named_modules(), before, strict=True):
-        for name, value in _countable(module):
-            now = len(value) if isinstance(value, list) else value
-            if counts.get(name) == now:
-                continue
-            for jump in _JUMPS:
-                if isinstance(value, list):
-                    value.extend(value[-1:] * min(jump, 1000))
-                else:
-                    setattr(module, name, value + jump)
-                yield path
+class Numbers:
+    """A tensor or an array; copied to the host."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+        self._is_plain = isinstance(tensor, np.ndarray) or (
+            tensor.layout is torch.strided and not isinstance(tensor, FakeTensor) and not tensor.is_meta
+        )
+        self._memory: Any = None
+        self._copy: Any = None
+        self._gradient: Tensor | None = None
+        if isinstance(tensor, np.ndarray):
+            self._copy = tensor.copy()
+        elif self._is_plain:
+            self._memory = tensor.detach()  # a forward may give a parameter other memory
+            self._copy = self._memory.to("cpu", copy=True)
+            self._gradient = tensor.grad if tensor.is_leaf else None
+
+    def changes(self) -> list[Any]:
+        """Name it, if its numbers are others."""
+        if not self._is_plain:
+            return []
+        if isinstance(self._tensor, np.ndarray):
+            return [] if _equal_arrays(self._tensor, self._copy) else [None]
+        now = self._tensor.detach()
+        if now.shape != self._copy.shape or now.dtype != self._copy.dtype:
+            return [None]
+        return [] if equal(now.cpu(), self._copy) else [None]
+
+    def put_back(self) -> None:
+        """Put its numbers back."""
+        changed = bool(self.changes())
+        if isinstance(self._tensor, np.ndarray):
+            if changed and self._tensor.shape == self._copy.shape and self._tensor.flags.writeable:
+                self._tensor[...] = self._copy
+            return
+        if not self._is_plain:
+            return
+        if changed or self._tensor.data_ptr() != self._memory.data_ptr():
+            with torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
+                if self._tensor.data_ptr() != self._memory.data_ptr():
+                    self._tensor.data = self._memory
+                if not equal(self._memory.cpu(), self._copy):
+                    self._tensor.copy_(self._copy)
+        if self._tensor.is_leaf and self._tensor.grad is not self._gradient:
+            self._tensor.grad = self._gradient
+
+
+class State:
+    """A generator of random numbers."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+        self._was = _state_of(generator)
+
+    def changes(self) -> list[Any]:
+        """Name it, if it has drawn."""
+        return [] if _as_text(_state_of(self._generator)) == _as_text(self._was) else [None]
+
+    def put_back(self) -> None:
+        """Let it draw the same again."""
+        generator = self._generator
+        if isinstance(generator, torch.Generator):
+            generator.set_state(self._was)
+        elif isinstance(generator, random.Random):
+            generator.setstate(self._was)
+        elif isinstance(generator, np.random.RandomState):
+            generator.set_state(self._was)
+        else:
+            generator.bit_generator.state = self._was
+
+
+def is_stateful(each: Any) -> bool:
+    """Whether it is a generator of random numbers."""
+    return isinstance(each, torch.Generator | random.Random | np.random.RandomState | np.random.Generator)
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=True)
+    return generator.bit_generator.state
+
+
+def _as_text(state: Any) -> str:
+    if isinstance(state, Tensor):
+        return state.numpy().tobytes().hex()
+    parts = state if isinstance(state, tuple) else (state,)
+    return "".join(each.tobytes().hex() if isinstance(each, np.ndarray) else repr(each) for each in parts)
+
+
+class Rest:
+    """An iterator that gives one thing after another: how far it came, which cannot be put back."""
+
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator, self._was = iterator, _position(iterator)
+
+    def changes(self) -> list[Any]:
+        """Name it, if it came further."""
+        return [] if _position(self._iterator) == self._was else [None]
+
+    def put_back(self) -> None:
+        """Leave it."""
+
+
+def _position(iterator: Any) -> Any:
+    if isinstance(iterator, types.GeneratorType):
+        frame = iterator.gi_frame
+        return None if frame is None else (frame.f_lasti, repr(sorted(map(str, frame.f_locals.items()))))
+    try:
+        left = operator.length_hint(iterator, -1)
+    except TypeError:
+        left = -1
+    return left, repr(iterator)
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether two are the same thing, or the same plain value."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or not isinstance(one, PLAIN):
+        return False
+    return bool(one == other) or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers; those that are none count as equal."""
+    if torch.equal(one, other):
+        return True
+    if not one.is_floating_point() and not one.is_complex():
+        return False
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _equal_arrays(one: Any, other: Any) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(one.tobytes() == other.tobytes())

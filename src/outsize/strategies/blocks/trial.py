@@ -18,13 +18,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from outsize.errors import first_line
 from outsize.measure.memory import ran_out
+from outsize.measure.state import Reachable, equal
 from outsize.measure.tensors import tensors_in
 from outsize.measure.where import is_parameter
 from outsize.strategies.blocks.alike import is_opaque
 from outsize.strategies.blocks.checkpointing import Buffers, hooked_in
 from outsize.strategies.find import find_module
 from outsize.strategies.replaced import forward_of, run_instead
-from outsize.strategies.state import Reachable, equal
 
 _MOST_CALLS = 2  # of one block: a module that runs for each of many steps does the same in all
 _LOOSE = 0.01  # what kernels of a GPU that add up in any order may differ by, of the largest number

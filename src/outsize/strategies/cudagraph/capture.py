@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from outsize.data.batch import Batch
+from outsize.measure.state import Before
 from outsize.strategies.compat import ask_no_pool, drop_pool
 from outsize.strategies.cudagraph.pages import PagedMemory
-from outsize.strategies.state import Before
 from outsize.strategies.step import Step, Terms
 from outsize.tiles.window import Window
 

@@ -20,9 +20,9 @@ from outsize.data.batch import Batch
 from outsize.errors import PlanError
 from outsize.measure.machine import look_at_machine
 from outsize.measure.memory import num_closed_gaps, ran_out
+from outsize.measure.state import Before
 from outsize.ranks import ALONE, World
 from outsize.strategies.blocks import RunsOtherwise
-from outsize.strategies.state import Before
 from outsize.strategies.step import Step, Terms
 
 _ASKED = re.compile(r"[Tt]r(?:ied|ying) to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from outsize.strategies.state.before import left_as_it_was
-from outsize.strategies.state.reachable import Reachable
+from outsize.measure.state.before import left_as_it_was
+from outsize.measure.state.reachable import Reachable
 
 COUNT = 0
 SEEN: list[int] = []

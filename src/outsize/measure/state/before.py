@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outsize.strategies.state.reachable import Reachable
+from outsize.measure.state.reachable import Reachable
 
 
 class Before:
@@ -20,8 +20,7 @@ class Before:
         self._model = model
         self._held: dict[nn.Module, dict[str, Tensor | None]] = {}  # buffers, which a module may replace
         self._copies: list[Tensor] = []
-        self._cpu_state: Tensor | None = None
-        self._cuda_states: list[Tensor] = []
+        self._drawn: tuple[Tensor, list[Tensor]] | None = None
 
     def take(self) -> None:
         """Copy it; a few kernels for all buffers together, into memory that stays."""
@@ -34,8 +33,7 @@ class Before:
         ]:
             self._copies = [torch.empty_like(each) for each in buffers]
         _copy(self._copies, buffers)
-        self._cpu_state = torch.get_rng_state()
-        self._cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._drawn = _draws()
 
     def give_back(self) -> None:
         """Put it back, and free what the attempt has left."""
@@ -45,13 +43,9 @@ class Before:
             module._buffers.clear()
             module._buffers.update(held)
         _copy(list(self._model.buffers()), self._copies)
-        assert self._cpu_state is not None
-        torch.set_rng_state(self._cpu_state)
-        if self._cuda_states:
-            torch.cuda.set_rng_state_all(self._cuda_states)
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        assert self._drawn is not None
+        _set_draws(*self._drawn)
+        _free()
 
 
 def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
@@ -63,7 +57,36 @@ def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
 @contextmanager
 def followed_on_shapes(model: nn.Module, *others: Any) -> Iterator[None]:
     """Take back what following a model on shapes does to what its forward can reach: variables of files, classes."""
-    reachable = Reachable(model, *others, besides=("_parameters", "_buffers"))
+    with _put_back(Reachable(model, *others, besides=("_parameters", "_buffers"))):
+        yield
+
+
+@contextmanager
+def as_it_was(model: nn.Module) -> Iterator[None]:
+    """Take back what running a model does to all that its forward can reach but its weights, and what it draws."""
+    reachable = Reachable(model, besides=["_parameters"])
+    with _drawing_as_before(), _put_back(reachable):
+        yield
+
+
+@contextmanager
+def left_as_it_was(model: nn.Module, *others: Any) -> Iterator[None]:
+    """Take back what steps inside do to a model and to all that its forward can reach, the example among it."""
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        with _drawing_as_before(), _put_back(Reachable(model, *others)):
+            for parameter, _ in gradients:
+                parameter.grad = None
+            model.train()
+            yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        _free()
+
+
+@contextmanager
+def _put_back(reachable: Reachable) -> Iterator[None]:
     try:
         yield
     finally:
@@ -71,22 +94,25 @@ def followed_on_shapes(model: nn.Module, *others: Any) -> Iterator[None]:
 
 
 @contextmanager
-def left_as_it_was(model: nn.Module, *others: Any) -> Iterator[None]:
-    """Take back what steps inside do to a model and to all that its forward can reach, the example among it."""
-    reachable = Reachable(model, *others)
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    training = [(module, module.training) for module in model.modules()]
-    for parameter, _ in gradients:
-        parameter.grad = None
-    before = Before(model)
-    before.take()
-    model.train()
+def _drawing_as_before() -> Iterator[None]:
+    state = _draws()
     try:
         yield
     finally:
-        before.give_back()
-        reachable.put_back()
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        for module, was in training:
-            module.training = was
+        _set_draws(*state)
+
+
+def _draws() -> tuple[Tensor, list[Tensor]]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+
+def _set_draws(host: Tensor, cuda: list[Tensor]) -> None:
+    torch.set_rng_state(host)
+    if cuda:
+        torch.cuda.set_rng_state_all(cuda)
+
+
+def _free() -> None:
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

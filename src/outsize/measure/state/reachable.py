@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
-from outsize.strategies.state.kept import (
+from outsize.measure.state.kept import (
     PLAIN,
     Cell,
     Items,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from outsize.strategies.state.before import Before
+from outsize.measure.state.before import Before
 
 
 def test_buffers_random_numbers_and_gradients_are_as_before_each_time() -> None:
