@@ -4,13 +4,14 @@ from outsize.job.acquire import AcquireSection
 from outsize.job.data import ClassSpec, DataSection, SplitSection
 from outsize.job.fields import LOSS_NAMES, parse_colour
 from outsize.job.load import check_job, check_limits, dump_job, has_section, load_job, load_section
-from outsize.job.predict import ObjectsSection, PredictSection
+from outsize.job.predict import BoxesSection, ObjectsSection, PredictSection
 from outsize.job.train import Phase, TrainSection
 from outsize.job.whole import Job, LimitsSection, ModelSection, PublishedSection
 
 __all__ = [
     "LOSS_NAMES",
     "AcquireSection",
+    "BoxesSection",
     "ClassSpec",
     "DataSection",
     "Job",

@@ -22,6 +22,20 @@ class ObjectsSection(Section):
     picture: bool = Field(True, description="also write a picture with the outlines")
 
 
+class BoxesSection(Section):
+    """What a prediction of boxes leaves behind (task detect)."""
+
+    min_score: float = Field(
+        0.5, ge=0, le=1, description="boxes with a lower score are left out of layers and pictures"
+    )
+    vectors: Literal["auto", "gpkg", "geojson", "none"] = Field(
+        "auto", description="auto: gpkg for scenes with a place on the map, none for pictures"
+    )
+    kitti: bool = Field(True, description="also write KITTI's text of results")
+    picture: bool = Field(True, description="also write a picture with the boxes")
+    flip: bool = Field(False, description="look a second time at the mirrored picture")
+
+
 class PredictSection(Section):
     """What a prediction leaves behind."""
 
@@ -40,3 +54,4 @@ class PredictSection(Section):
     simplify_m: float = Field(0.0, ge=0)
     overviews: Literal["mode", "nearest"] = "mode"
     objects: ObjectsSection = ObjectsSection()
+    boxes: BoxesSection = BoxesSection()

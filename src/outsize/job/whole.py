@@ -57,7 +57,7 @@ class PublishedSection(Section):
 class Job(Section):
     """A whole job."""
 
-    task: Literal["segment", "instances", "classify"] = "segment"
+    task: Literal["segment", "instances", "detect", "classify"] = "segment"
     seed: int = Field(0, ge=0, lt=2**31)
     run: str = Field(
         "",

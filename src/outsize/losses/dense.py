@@ -20,10 +20,7 @@ _RADIUS = 1.5  # cells from the middle of an object, in which a place is on it: 
 _COVERED = 0.5  # of an anchor by something neutral, where nothing is learnt
 _LEAST = 1e-7
 
-
-def terms_of(model: DenseDetector) -> tuple[str, ...]:
-    """Name the losses of a detector."""
-    return ("classification", "box", "centredness") if model.is_linear else ("classification", "box")
+TERMS = ("classification", "box", "centredness")  # the last of FCOS alone
 
 
 def sums(model: DenseDetector, answers: AnchorAnswers, targets: BoxLists) -> dict[str, Tensor]:

@@ -89,7 +89,7 @@ def sums(answers: CellAnswers, targets: BoxLists, rule: str = "nearest") -> dict
         "delta_confidence": _of_class(answers.delta_logits, confirmed, wanted.is_learnt),
         "delta_box": torch.where(has_one, mended.sum(-1), 0.0),
     }
-    num_cells = targets.num_px / CELL_PX**2
+    num_cells = -(-targets.size[0] // CELL_PX) * -(-targets.size[1] // CELL_PX)
     return {name: each.sum() * (_WEIGHTS[name] / num_cells) for name, each in every.items()}
 
 

@@ -103,12 +103,9 @@ class FastBox(nn.Module):
 
     def forward(self, images: Tensor) -> CellAnswers:
         """Return what each cell of pictures (sample, band, row, column) says."""
-        height, width = images.shape[-2:]
-        if height % CELL_PX or width % CELL_PX:
-            need, remedy = f"a multiple of {CELL_PX} each", "set train.tile_px, or fill the picture up"
-            raise ModelError(
-                explain("fastbox cannot read the picture", f"{height} x {width} px", need, remedy)
-            )
+        missing = [-side % CELL_PX for side in images.shape[-2:]]
+        if any(missing):  # cells of 32 px go on behind the border
+            images = F.pad(images, (0, missing[1], 0, missing[0]))
         deep, early = self.encoder(images)
         inner = self.drop(self.inner(deep.movedim(1, -1) * self.scales.deep))
         boxes = self.box(inner) * self.scales.box
@@ -222,13 +219,14 @@ def read_at_points(features: Tensor, boxes: Tensor) -> Tensor:
 
     Points go down before they go across; what lies outside of the picture is read at its border.
     """
-    steps = torch.tensor(_POINTS, device=boxes.device, dtype=boxes.dtype)
+    # made on the device: a copy from the host could not be captured
+    steps = (torch.arange(len(_POINTS), device=boxes.device, dtype=boxes.dtype) - 1) * _POINTS[-1]
     offsets = torch.stack((steps.repeat_interleave(len(steps)), steps.repeat(len(steps))), -1)
     centres = boxes[..., :2] + cell_centres(boxes)
     places = (centres[..., None, :] + boxes[..., None, 2:] * offsets) / EARLY_PX
-    last = places.new_tensor([features.shape[-1] - 1, features.shape[-2] - 1])
     # as grid_sample counts: from -1 in the middle of the first cell to 1 in that of the last
-    grid = (places / last * 2 - 1).flatten(1, 2)
+    across, down = (places[..., axis] * 2 / (features.shape[-1 - axis] - 1) - 1 for axis in (0, 1))
+    grid = torch.stack((across, down), -1).flatten(1, 2)
     found = F.grid_sample(features, grid, mode="bilinear", padding_mode="border", align_corners=True)
     read: Tensor = found.movedim(1, -1).flatten(2).unflatten(1, tuple(boxes.shape[1:3]))
     return read

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outsize.tasks import classify, instances, segment
+from outsize.tasks import classify, detect, instances, segment
 from outsize.tasks.told import Told
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class TaskEntry:
 TASKS: dict[str, TaskEntry] = {
     "segment": TaskEntry(segment.TOLD, segment.load_task, segment.load_chapter),
     "instances": TaskEntry(instances.TOLD, instances.load_task, instances.load_chapter),
+    "detect": TaskEntry(detect.TOLD, detect.load_task, detect.load_chapter),
     "classify": TaskEntry(classify.TOLD, classify.load_task, classify.load_chapter),
 }
 FIRST = next(iter(TASKS))  # of a model that brings no job

@@ -56,7 +56,7 @@ def test_a_batch_is_one_table_and_its_parts_know_their_core() -> None:
     part = batch.crop(Window(2, 4, 8, 8), Window(4, 6, 4, 4)).part(slice(0, 1))
     assert part.core == Window(2, 2, 4, 4)
     assert part.sides[0, 1].tolist() == [7, 3, 16, 10]
-    assert part.num_px == 240
+    assert part.size == _SIZE
     again = part.crop(Window(1, 1, 6, 6), Window(1, 1, 6, 6))
     assert again.core == Window(1, 1, 4, 4)
     assert torch.equal(again.sides[0, 1], torch.tensor([6.0, 2.0, 15.0, 9.0]))

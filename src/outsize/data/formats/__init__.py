@@ -6,9 +6,10 @@ job's data --> find_layout (by_name): FORMATS --> patterns (scenes, folders), id
 a folder --> recognise --> Dataset: which of these it is
 """
 
+from outsize.data.formats.boxed import kitti_lines
 from outsize.data.formats.by_name import find_layout
 from outsize.data.formats.coco import read_results, write_results
 from outsize.data.formats.datasets import Dataset, recognise
 from outsize.data.formats.folders import pair_of
 
-__all__ = ["Dataset", "find_layout", "pair_of", "read_results", "recognise", "write_results"]
+__all__ = ["Dataset", "find_layout", "kitti_lines", "pair_of", "read_results", "recognise", "write_results"]

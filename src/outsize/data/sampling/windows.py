@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.boxes import BoxFiles
 from outsize.data.object_files import ObjectFiles
 from outsize.data.opened import OpenScenes, ready_for_processes
 from outsize.data.pixels import augment, draw_size, resize
@@ -17,7 +18,7 @@ from outsize.data.sampling.blocks import BlockIndex, areas_of
 from outsize.data.sampling.draw import EpochMix, Places, SceneWindow
 from outsize.data.scenes import LabelledScene, read_labels
 from outsize.data.statistics import BandStatistics
-from outsize.data.targets import ClassRaster, ObjectList
+from outsize.data.targets import BoxList, ClassRaster, ObjectList
 from outsize.raster.reading import SceneInfo
 from outsize.units import Size, num_px_of
 
@@ -49,9 +50,10 @@ class TrainingWindows:
         self._augmentations = tuple(name for name in augmentations if name != "scale")
         self._adds_noise = "noise" in augmentations
         self._open = OpenScenes()
-        self._objects = ObjectFiles()
+        self._objects, self._boxes = ObjectFiles(), BoxFiles()
         # classes in a window that says little: of pixels one; around objects there is none
-        self._num_few = 0 if any(scene.objects is not None for scene in self._scenes) else 1
+        about_objects = any(scene.objects is not None or scene.boxes is not None for scene in self._scenes)
+        self._num_few = 0 if about_objects else 1
         self._mix = mix or EpochMix()
         if self._mix.needs_index and index is None:
             raise ValueError("rare_share and empty_share need an index of the labels")
@@ -113,6 +115,8 @@ class TrainingWindows:
             reader.read_into(place.window, pixels, valid)
         labels[~valid] = IGNORE
         sample = Sample(pixels, valid, ClassRaster(labels))
+        if self._scenes[place.scene].boxes is not None:
+            return self._with_boxes(sample, place)
         return (
             sample if self._scenes[place.scene].objects is None else self._with_objects(sample, labels, place)
         )
@@ -134,6 +138,18 @@ class TrainingWindows:
         )
         np.copyto(sample.image, 0, where=~known)
         return replace(sample, valid=sample.valid & known, target=ObjectList(ClassRaster(labels), objects))
+
+    def _with_boxes(self, sample: Sample, place: SceneWindow) -> Sample:
+        """Put the boxes of a window in place of the raster; outside of the areas nothing is seen nor learnt."""
+        scene = self._scenes[place.scene]
+        assert scene.boxes is not None
+        boxes = BoxList.of(self._boxes.of(scene.boxes, scene.image.shrink), place.window)
+        valid = sample.valid
+        if scene.areas:
+            valid = valid & self._inside(place)
+            np.copyto(sample.image, 0, where=~valid)
+            boxes = boxes.known_in(valid)
+        return replace(sample, valid=valid, target=boxes)
 
     def _share_kept(self) -> float:
         """Return the share of windows with one class to keep, so that not more than `empty_share` remain."""

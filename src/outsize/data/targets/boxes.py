@@ -37,6 +37,13 @@ class BoxList:
         ids = np.where(seen < _LEAST_SEEN * areas, NEUTRAL, held.class_ids)
         return BoxList((window.height, window.width), cut[is_there].astype(np.float32), ids[is_there])
 
+    def known_in(self, known: NDArray[np.bool_]) -> Self:
+        """Make boxes neutral whose middle lies where nothing is known (row, column)."""
+        across, down = ((self.sides[:, axis] + self.sides[:, axis + 2]) / 2 for axis in (0, 1))
+        rows = np.clip(down.astype(int), 0, self.size[0] - 1)
+        cols = np.clip(across.astype(int), 0, self.size[1] - 1)
+        return replace(self, class_ids=np.where(known[rows, cols], self.class_ids, NEUTRAL))
+
     def flip(self) -> Self:
         """Mirror left-right."""
         left, top, right, bottom = self.sides.T
@@ -71,8 +78,9 @@ class BoxList:
         for number, each in enumerate(all_of_batch):
             sides[number, : len(each.sides)] = each.sides
             labels[number, : len(each.sides)] = np.where(each.class_ids < 0, NEUTRAL, each.class_ids + 1)
-        core = Window(0, 0, *self.size)
-        return BoxLists(torch.from_numpy(sides), torch.from_numpy(labels), core, core.num_px)
+        return BoxLists(
+            torch.from_numpy(sides), torch.from_numpy(labels), self.size, Window(0, 0, *self.size)
+        )
 
 
 @dataclass(frozen=True)
@@ -81,8 +89,8 @@ class BoxLists:
 
     sides: Tensor  # sample, place, 4; left, top, right, bottom
     labels: Tensor  # sample, place; class from 1 on, 0 no box, -1 neutral
+    size: tuple[int, int]  # of a whole picture, of which this may be a part
     core: Window  # what is learnt from, in each picture
-    num_px: int  # of a whole picture, of which this may be a part
 
     def __len__(self) -> int:
         """Count the samples."""

@@ -1,0 +1,135 @@
+"""Boxes from job to report: trained for a step, predicted into files, scored; what is wrong is one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyogrio
+import pytest
+import torch
+from PIL import Image
+from tests.tasks.detect.painted import STATISTICS, PaintedFinder, paint, write_scene
+
+from outsize.card import Card
+from outsize.commands.compare import compare
+from outsize.commands.evaluate import evaluate
+from outsize.commands.predict import predict
+from outsize.commands.report import report
+from outsize.commands.train import train
+from outsize.data.boxes import no_boxes
+from outsize.data.formats.boxed import read_kitti
+from outsize.data.synthetic import draw_streets
+from outsize.errors import RunError
+from outsize.files.ownership import NONE_GIVEN
+from outsize.infer.ready import Ready
+from outsize.infer.stream import Settings
+from outsize.job import ClassSpec, PredictSection, load_job
+from outsize.plan.plan import Tiling, unplanned
+from outsize.progress import Reporter
+from outsize.raster.reading import describe
+from outsize.runs import RunFolder
+from outsize.tasks.detect.files import as_named, read_boxes
+from outsize.tasks.detect.predict import predict_one, predict_scenes, products_for
+from outsize.tasks.detect.settle import no_found
+from outsize.tasks.detect.terms import halo
+
+QUIET = Reporter("quiet")
+JOB = """
+task = "detect"
+run = "{folder}/run"
+[data]
+format = "kitti"
+root = "{folder}"
+split = {{ by = "scene", val = 0.25, test = 0.25 }}
+[model]
+name = "fastbox"
+encoder = "resnet18"
+[train]
+epochs = 1
+tile_px = [64, 96]
+batch = 2
+augment = ["flip", "turn"]
+workers = 1
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    draw_streets(tmp_path, 4, seed=0, size=(75, 248))
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(folder=tmp_path))
+    return path
+
+
+def test_from_job_to_report(job: Path) -> None:
+    torch.manual_seed(0)
+    train(job, overrides=[], device_name="cpu", mode="new", reporter=QUIET)
+    run = RunFolder(Path(load_job(job).run))
+    (entry,) = predict(run.path, [], out=None, overrides=[], device_name="cpu", reporter=QUIET)
+    for name in ("map", "kitti", "picture"):
+        assert Path(entry[name]).is_file(), name
+    found = read_boxes(Path(entry["map"]))
+    assert len(found) == entry["num_boxes"] + entry["num_unsure"]
+    text = read_kitti(Path(entry["kitti"]), 16)
+    np.testing.assert_allclose(text.sides, found.sides, atol=0.011)
+    scores = evaluate(run.path, split="test", reporter=QUIET)
+    assert set(scores["kitti"]) == {"Car", "Pedestrian", "Cyclist"}
+    assert set(scores["kitti"]["Car"]) == {"height", "plain"}
+    told = compare((run.path, run.path), split="test", reporter=QUIET)
+    assert all(here == there for here, there in told["figures"].values())
+    report([run.path], out=None, reporter=QUIET)
+    page = (run.path / "report.html").read_text()
+    assert "KITTI, Car" in page
+    assert "precision over recall" in page
+    with pytest.raises(RunError, match="no boxes of"):
+        evaluate(run.path, split="val", reporter=QUIET)
+    Path(entry["map"]).write_text("{}")
+    with pytest.raises(RunError, match="cannot be read"):
+        evaluate(run.path, split="test", reporter=QUIET)
+
+
+def _ready() -> Ready:
+    model = PaintedFinder().eval()
+    classes = (ClassSpec(name="car", value=1, colour=(0, 255, 0)),)
+    bands = ("band_1", "band_2", "band_3")
+    card = Card("detect", "fastbox", {}, classes, bands, "uint8", STATISTICS)
+    plan = unplanned(tiles=Tiling(128, (64, 64), (64, 64), 32))
+    return Ready(model, card, plan, halo(model, 3), Settings(4, torch.device("cpu")))
+
+
+def _section(folder: Path) -> PredictSection:
+    path = folder / "plain.toml"
+    path.write_text(JOB.format(folder=folder))
+    return load_job(path).predict
+
+
+def test_one_scene_into_one_file(tmp_path: Path) -> None:
+    pixels, sides = paint(300, 400, 20, seed=2)
+    scene = describe(write_scene(tmp_path / "scene.tif", pixels))
+    done = predict_one(_ready(), scene, [tmp_path / "found.json"], _section(tmp_path), NONE_GIVEN)
+    assert done["num_boxes"] + done["num_unsure"] == len(sides)
+    assert sorted(read_boxes(tmp_path / "found.json").sides.tolist()) == sorted(sides.tolist())
+    tree = json.loads((tmp_path / "found.json").read_text())
+    assert tree["categories"] == [{"id": 1, "name": "car"}]
+
+
+def test_scenes_with_a_place_have_layers_and_pictures_have_none(tmp_path: Path) -> None:
+    pixels, sides = paint(300, 400, 20, seed=2)
+    placed = describe(write_scene(tmp_path / "placed.tif", pixels))
+    Image.fromarray(np.moveaxis(pixels, 0, -1)).save(tmp_path / "plain.png")
+    plain = replace(describe(tmp_path / "plain.png"), band_names=placed.band_names)
+    section = _section(tmp_path)
+    scenes = [(info, products_for(tmp_path / info.path.stem, section, info)) for info in (placed, plain)]
+    names = [[path.name for path in products.paths] for _, products in scenes]
+    assert names[0] == ["placed.json", "placed.txt", "placed.gpkg", "placed_boxes.png"]
+    assert names[1] == ["plain.json", "plain.txt", "plain_boxes.png"]
+    predict_scenes(tmp_path, _ready(), scenes, section, QUIET)
+    layer = pyogrio.raw.read(tmp_path / "placed.gpkg", layer="car")
+    sure = read_boxes(tmp_path / "placed.json").scores >= section.boxes.min_score
+    assert len(layer[2]) == int(sure.sum()) < len(sides)
+    with Image.open(tmp_path / "plain_boxes.png") as picture:
+        assert picture.width == 400
+    assert len(as_named(no_found(), ["car"])) == len(no_boxes()) == 0
