@@ -27,6 +27,7 @@ from outsize.commands.evaluate import evaluate
 from outsize.commands.predict import predict
 from outsize.commands.train import train
 from outsize.job import load_job
+from outsize.planning.clusters import spread_over
 from outsize.progress import Reporter
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -291,8 +292,25 @@ def test_what_examples_cite_has_the_names_of_scores() -> None:
         }
 
 
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("satellite-summit", ("summit", 1200, "infiniband-edr-2")),
+        ("satellite-2g", ("a100-80", 8, "nvlink3")),
+    ],
+)
+def test_example_for_a_cluster(name: str, asked: tuple[str, int, str], tmp_path: Path) -> None:
+    _satellite(tmp_path)
+    small = ("train.tile_px=512", "model.width=4", "model.levels=3", f"data.root={tmp_path.as_posix()}")
+    job = load_job(_EXAMPLES / f"{name}.toml", (*small, f"run={(tmp_path / 'run').as_posix()}"))
+    gpu, num_gpus, link = asked
+    best = spread_over(job, gpu, num_gpus, link, Reporter("quiet"))[0]
+    assert best.found.num_replicas * best.found.num_stages == num_gpus
+    assert 0 < best.efficiency <= 1
+
+
 def test_every_example_is_tried() -> None:
-    names = {"dubai", "buildings", "sentinel2", "satellite"}
+    names = {"dubai", "buildings", "sentinel2", "satellite", "satellite-summit", "satellite-2g"}
     names |= {"nuclei-maskrcnn", "nuts-maskrcnn", "buildings-maskrcnn"}
     names |= {"cityscapes-gscnn", "cityscapes-erfnet", "camvid-deeplab", "taco-gscnn"}
     names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn", "digits"}

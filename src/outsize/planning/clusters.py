@@ -121,7 +121,8 @@ def _windows(asked: StepRequest) -> Iterator[tuple[int, tuple[int, int], float]]
         seen.add(core_px)
         tiles = cover(*sides_px, core_px, asked.halo.aligned)
         window_px = max(tile.read.height for tile in tiles), max(tile.read.width for tile in tiles)
-        yield q, window_px, redundancy(tiles, *sides_px)
+        if window_px < sides_px:  # else halos make every tile as large as the whole
+            yield q, window_px, redundancy(tiles, *sides_px)
 
 
 def _chains(asked: StepRequest, where: Situation, window_px: tuple[int, int]) -> Any:
