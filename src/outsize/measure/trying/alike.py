@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import zip_longest
 
 from torch import nn
@@ -29,6 +30,7 @@ OTHER_GIVEN = "is given other numbers or tensors for pictures of another size, o
 _TRIED = 3  # samples at most that a trial runs together
 _Shape = tuple[int, ...]
 _Logs = dict[_Shape, list[Done]]
+_LogOf = Callable[[_Shape], list[Done]]
 
 
 def differing_at(model: nn.Module, shapes: Sequence[_Shape], stride_px: int) -> Obstacle | None:
@@ -36,27 +38,28 @@ def differing_at(model: nn.Module, shapes: Sequence[_Shape], stride_px: int) -> 
 
     Their sides are multiples of the stride, and the first of them is a full batch.
     """
+    log = cache(lambda shape: _log(model, shape))
     try:
         for number in dict.fromkeys((shapes[0][0], 1)):
             group = [shape for shape in shapes if shape[0] == number]
-            if group and (found := _of_sizes(model, group, stride_px)) is not None:
+            if group and (found := _of_sizes(log, group, stride_px)) is not None:
                 return found
-        return _of_numbers(model, shapes, stride_px)
+        return _of_numbers(log, shapes, stride_px)
     except _Refused as error:
         return Obstacle("", "size", str(error))
 
 
-def _of_sizes(model: nn.Module, shapes: Sequence[_Shape], stride_px: int) -> Obstacle | None:
+def _of_sizes(log: _LogOf, shapes: Sequence[_Shape], stride_px: int) -> Obstacle | None:
     few, more = small_sizes(stride_px)
-    logs = {shape: _log(model, shape) for shape in [*((*shapes[0][:2], *size) for size in few), *shapes]}
+    logs = {shape: log(shape) for shape in [*((*shapes[0][:2], *size) for size in few), *shapes]}
     found = _differing(list(logs.values()))
     if found is not None or (odd := _uneven(logs, _grows_with_a_side)) is None:
         return found
-    logs |= {shape: _log(model, shape) for shape in ((*shapes[0][:2], *size) for size in more)}
+    logs |= {shape: log(shape) for shape in ((*shapes[0][:2], *size) for size in more)}
     return _differing(list(logs.values())) or (_uneven(logs, _grows_with_both) and odd)
 
 
-def _of_numbers(model: nn.Module, shapes: Sequence[_Shape], stride_px: int) -> Obstacle | None:
+def _of_numbers(log: _LogOf, shapes: Sequence[_Shape], stride_px: int) -> Obstacle | None:
     number, bands, *size = shapes[0]
     left = [(each, *shape) for each, *shape in shapes if each not in (1, number) and shape == [bands, *size]]
     pairs = [(shapes[0], each) for each in left]
@@ -64,9 +67,7 @@ def _of_numbers(model: nn.Module, shapes: Sequence[_Shape], stride_px: int) -> O
         small = bands, *small_sizes(stride_px)[0][0]
         pairs.append(((number, *small), (_TRIED, *small)))
     for pair in pairs:
-        found = _differing(
-            [[replace(done, given=(), sizes=()) for done in _log(model, each)] for each in pair]
-        )
+        found = _differing([[replace(done, given=(), sizes=()) for done in log(each)] for each in pair])
         if found is not None:
             return found
     return None
