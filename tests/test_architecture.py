@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import importlib.util
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -278,3 +279,11 @@ def test_drawings_of_rooms_are_true() -> None:
 
 def test_rooms_and_files_that_are_drawn_do_not_import_one_another_in_a_circle() -> None:
     assert "(cycle)" not in _rooms_page().page()
+
+
+def test_every_file_that_design_names_as_an_answer_exists() -> None:
+    section = (ROOT / "DESIGN.md").read_text(encoding="utf-8").partition("## Where is it?")[2]
+    named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?|[a-z_]+\.py)`", section.partition("\n## ")[0])
+    alone = {"evaluate.py", "chapter.py"}  # one in each task
+    assert len(named) > 100
+    assert [each for each in named if each not in alone and not (SOURCE / each).exists()] == []
