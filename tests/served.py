@@ -9,7 +9,7 @@ import pytest  # noqa: F401
 import rasterio  # noqa: F401
 import torch.distributed  # noqa: F401
 
-import outsize.planning.trying.aside
+import outsize.planning.trying.child
 import outsize.ranks.joining
 import outsize.strategies.compose
 import outsize.train.feed  # noqa: F401

@@ -11,7 +11,7 @@ OutsizeError                what a user can mend: one line, exit code 2
 |-- RunError                a run folder that lacks what a command needs
 |   `-- InUseError          another process works on it
 |-- RanksError              processes of one job: missing, lost, or of another job
-|   `-- ToldElsewhere       another process of the job has told what is wrong: nothing more is printed
+|   `-- ReportedElsewhere   another process of the job has reported the error: nothing more is printed
 |-- OutputError             no space, no permission, output in the way, or not ours to write over
 `-- VerifyError             a proof of equality failed (exit code 1: the program ran, the answer is no)
 
@@ -73,11 +73,11 @@ class RanksError(OutsizeError):
     """The processes of a job do not find each other, or one is lost."""
 
 
-class ToldElsewhere(RanksError):
-    """Another process of the job has told what is wrong; this one ends with the same exit code."""
+class ReportedElsewhere(RanksError):
+    """Another process of the job has reported the error; this one ends with the same exit code."""
 
     def __init__(self, exit_code: int) -> None:
-        super().__init__("another rank has told why it ended")
+        super().__init__("another rank has reported why it ended")
         self.exit_code = exit_code
 
 

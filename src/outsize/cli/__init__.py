@@ -13,7 +13,7 @@ import warnings
 
 from outsize.cli.memory_line import host_shortage
 from outsize.cli.verbs import app
-from outsize.errors import OutsizeError, ToldElsewhere
+from outsize.errors import OutsizeError, ReportedElsewhere
 from outsize.files.refused import refused_name
 from outsize.stopping import Stopped, listening
 
@@ -48,7 +48,7 @@ def main() -> None:
         shown = host_shortage(error) or refused_name(error) or error
         if not isinstance(shown, OutsizeError):
             raise
-        if not isinstance(shown, ToldElsewhere):
+        if not isinstance(shown, ReportedElsewhere):
             sys.stderr.write(f"outsize: {shown}\n")
         sys.exit(shown.exit_code)
     except Stopped as stopped:

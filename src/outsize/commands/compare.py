@@ -28,7 +28,7 @@ def compare(
         "aoi": None if aoi is None else str(aoi),
         **task.compare(runs, jobs, open_split(runs[0], jobs[0], split, aoi, reporter), reporter),
     }
-    target = runs[0].path / task.told.comparison
+    target = runs[0].path / task.info.comparison
     write_json(target, result)
     reporter.say("compared", "\n".join(task.comparison_lines(result, target)), **result)
     return result

@@ -11,8 +11,8 @@ from outsize.infer.ledger import read_ledger
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, as_written, open_run, read_json, read_json_lines
-from outsize.tasks import told_of
-from outsize.tasks.told import Told
+from outsize.tasks import info_of
+from outsize.tasks.info import TaskInfo
 
 _MANY = 4  # names that are listed in full
 
@@ -21,7 +21,7 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
     """Report a run's model, plan, training, scores and maps, as far as they are there."""
     run = open_run(run_path)
     job = load_job(run.job)
-    told = told_of(job.task)
+    task = info_of(job.task)
     facts: dict[str, Any] = {
         "run": str(run.path),
         "task": job.task,
@@ -34,7 +34,7 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
         with as_written(card_path, "train"):
             trained = card["trained"]
             facts["bands"] = ", ".join(name or "unnamed" for name in card["bands"])
-            facts["best weights"] = f"epoch {trained['epoch']}, validation {_best(trained, told)}"
+            facts["best weights"] = f"epoch {trained['epoch']}, validation {_best(trained, task)}"
     facts["training"] = _training(run)
     if run.plan.exists():
         plans = read_json(run.plan, "plan")
@@ -43,11 +43,11 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
     if run.scores.exists():
         scores = read_json(run.scores, "evaluate")
         with as_written(run.scores, "evaluate"):
-            facts |= {f"scores, {name}": _score(split, told) for name, split in scores.items()}
+            facts |= {f"scores, {name}": _score(split, task) for name, split in scores.items()}
     maps = {path.name for path in run.predictions.glob("*.tif")}
     names = sorted(maps | {Path(entry["map"]).name for entry in read_ledger(run.predictions).values()})
     facts["maps"] = ", ".join(names) or "none yet"
-    shown = {**facts, "maps": _few(names) or "none yet"}  # a program is told all of them
+    shown = {**facts, "maps": _few(names) or "none yet"}  # a program is given all of them
     width = max(len(name) for name in shown)
     reporter.say("info", "\n".join(f"{name:<{width}}  {value}" for name, value in shown.items()), **facts)
     return facts
@@ -60,17 +60,17 @@ def _few(names: Sequence[str]) -> str:
     return f"{len(names):,}: {listed(names, _MANY)}"
 
 
-def _best(trained: dict[str, Any], told: Told) -> str:
+def _best(trained: dict[str, Any], task: TaskInfo) -> str:
     """Say by which score the best weights were chosen."""
-    found = trained.get(f"best_{told.score}")
-    return "none" if found is None else f"{told.score_name} {found:.4f}"
+    found = trained.get(f"best_{task.score}")
+    return "none" if found is None else f"{task.score_name} {found:.4f}"
 
 
-def _score(figures: Any, told: Told) -> str:
-    """Say the one score of a split that tells most."""
-    for key in told.in_scores:
+def _score(figures: Any, task: TaskInfo) -> str:
+    """Say the one score of a split that says most."""
+    for key in task.in_scores:
         figures = figures[key]
-    return "none" if figures is None else f"{told.score_name} {figures}"
+    return "none" if figures is None else f"{task.score_name} {figures}"
 
 
 def _training(run: RunFolder) -> str:

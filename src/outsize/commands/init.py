@@ -11,7 +11,7 @@ from outsize.errors import DataError, OutputError, explain, found_in, listed
 from outsize.job import load_job
 from outsize.progress import Reporter
 from outsize.runs import write_text
-from outsize.tasks import task_for, told_of
+from outsize.tasks import info_of, task_for
 from outsize.units import format_count
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _as_job(found: Guess, folder: Path, target: Path, run: str) -> str:
         marked="Lines to look at are marked CHECK. " if _CHECK in data else "",
         task=task,
         task_note=note if can_be_both and not found.objects else "",
-        model=told_of(task).first_sections,
+        model=info_of(task).first_sections,
         folder=" ".join(str(folder).split()),
         num=_images(found.num_images),
         run=_quoted(run),

@@ -71,7 +71,7 @@ def _train(
     from outsize.measure.machine import pick_device
     from outsize.measure.usage import watching, write_usage
     from outsize.planning.jobs import prepare
-    from outsize.tasks import told_of
+    from outsize.tasks import info_of
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
 
@@ -104,12 +104,12 @@ def _train(
         go_on_with(run, job, changes, step, reporter)
     place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
     saving = Saving(
-        run, prepared, SampleCounts([each.name for each in prepared.card.classes]), told_of(job.task).score
+        run, prepared, SampleCounts([each.name for each in prepared.card.classes]), info_of(job.task).score
     )
     with (
         closing(samples.windows),
         watching(prepared.device) as usage,
-        saving.told(job_path, overrides, job.train.lr),
+        saving.reporting(job_path, overrides, job.train.lr),
     ):
         position = fit_job(job, prepared, samples, state, saving, changes, reporter)
         num_steps = position.total_steps - (state[1]["total_steps"] if state else 0)
@@ -120,14 +120,14 @@ def _train(
 
 def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) -> None:
     from outsize.report.split import split_of_run
-    from outsize.tasks import told_of
+    from outsize.tasks import info_of
 
     split = split_of_run(run.metrics)
     if split is not None:
         reporter.say("times", split.line(), **split.as_dict())
     early = " (stopped early)" if position.stopped else ""
     without = f", without {named_phases(position.missed)}" if position.missed else ""
-    score = f"best {told_of(job.task).score_name} {position.best_score:.4f}"
+    score = f"best {info_of(job.task).score_name} {position.best_score:.4f}"
     text = f"trained {position.total_steps} steps{early}{without}, {score}: {run.best}"
-    told = {"steps": position.total_steps, "best": position.best_score, "missed": list(position.missed)}
-    reporter.say("trained", text, **told, run=str(run.path))
+    figures = {"steps": position.total_steps, "best": position.best_score, "missed": list(position.missed)}
+    reporter.say("trained", text, **figures, run=str(run.path))

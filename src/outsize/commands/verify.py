@@ -47,7 +47,7 @@ def verify(
     result: dict[str, Any] = {"scene": str(info.path), "exact": ready.plan.exact, "tiled_equals_whole": {}}
     failures = []
     if not task.cutting.exactly:
-        reporter.say("verify", f"tiled = whole: not compared, {task.told.joined}")
+        reporter.say("verify", f"tiled = whole: not compared, {task.info.joined}")
     elif ready.takes_whole:
         reporter.say("verify", "tiled = whole: not compared, pictures of this size are not cut")
     else:

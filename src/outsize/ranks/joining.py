@@ -21,7 +21,7 @@ from datetime import timedelta
 import torch
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from outsize.errors import OutsizeError, RanksError, ToldElsewhere, explain, listed
+from outsize.errors import OutsizeError, RanksError, ReportedElsewhere, explain, listed
 from outsize.ranks.meeting import Meeting, is_of_ranks
 from outsize.ranks.pulse import Pulse, lost
 from outsize.ranks.world import ALONE, World
@@ -57,7 +57,7 @@ def joined(
     except (OutsizeError, Stopped) as error:
         exit_code = error.exit_code
         if isinstance(error, Stopped) and not world.is_owner:
-            raise ToldElsewhere(exit_code) from error
+            raise ReportedElsewhere(exit_code) from error
         raise
     finally:
         pulse.stop()
@@ -65,12 +65,12 @@ def joined(
 
 
 def _why_left(meeting: Meeting, pulse: Pulse, error: RuntimeError) -> OutsizeError:
-    """Return the error to end with where a collective failed: another rank has told why, or was lost."""
+    """Return the error to end with where a collective failed: another rank has reported why, or was lost."""
     try:
-        told = meeting.told()
+        exit_code = meeting.exit_code()
     except RuntimeError:  # the store is gone
-        told = None
-    return lost(pulse, error) if told is None else ToldElsewhere(told)
+        exit_code = None
+    return lost(pulse, error) if exit_code is None else ReportedElsewhere(exit_code)
 
 
 def world_of(environ: Mapping[str, str]) -> World:
@@ -91,9 +91,9 @@ def world_of(environ: Mapping[str, str]) -> World:
 
 def _tasks_here(environ: Mapping[str, str]) -> int:
     """Return how many tasks srun has started on this machine: the first number of `2(x3),1`."""
-    told = environ.get("SLURM_STEP_TASKS_PER_NODE", "1")
+    tasks = environ.get("SLURM_STEP_TASKS_PER_NODE", "1")
     return int(
-        "".join(letter for letter in told.partition("(")[0].partition(",")[0] if letter.isdigit()) or 1
+        "".join(letter for letter in tasks.partition("(")[0].partition(",")[0] if letter.isdigit()) or 1
     )
 
 
@@ -139,10 +139,10 @@ def _address(environ: Mapping[str, str]) -> tuple[str, int]:
         return environ["MASTER_ADDR"], port
     nodes = environ.get("SLURM_STEP_NODELIST", "localhost")
     if "[" in nodes:  # node[01-04]
-        told = subprocess.run(
+        shown = subprocess.run(
             ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True
         )
-        nodes = told.stdout
+        nodes = shown.stdout
     # a port that all tasks of a step find by themselves, and those of another job do not
     port = (
         20000 + int(environ.get("SLURM_JOB_ID", "0")) * 7 % 20000 + int(environ.get("SLURM_STEP_ID", "0")) % 7

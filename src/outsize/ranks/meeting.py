@@ -49,13 +49,13 @@ class Meeting:
         self._round += 1
         self._begin()
 
-    def close(self, told: int | None = None) -> None:
-        """Leave for good; `told` is the exit code of a rank that ends by an error which it tells."""
-        if told is None:
+    def close(self, exit_code: int | None = None) -> None:
+        """Leave for good; `exit_code` is that of a rank that ends by an error which it reports."""
+        if exit_code is None:
             self._leave()
             return
         try:
-            self._store.set(f"told/{self._rank}", str(told))
+            self._store.set(f"exit/{self._rank}", str(exit_code))
             self._leave()
             until_s = time.monotonic() + _HEARD_S
             while self._store.add("heard", 0) < self._size - 1 and time.monotonic() < until_s:
@@ -63,11 +63,11 @@ class Meeting:
         except RuntimeError:  # who held the store is gone
             return
 
-    def told(self) -> int | None:
-        """Return the exit code of a rank that has left and tells why; None where none has."""
+    def exit_code(self) -> int | None:
+        """Return the exit code of a rank that has left by an error that it reported; None where none has."""
         for rank in range(self._size):
-            if self._store.check([f"told/{rank}"]):
-                code = int(self._store.get(f"told/{rank}"))
+            if self._store.check([f"exit/{rank}"]):
+                code = int(self._store.get(f"exit/{rank}"))
                 self._store.add("heard", 1)
                 return code
         return None

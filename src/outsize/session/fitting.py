@@ -81,7 +81,7 @@ def fit_job(
                 "mix": saving.seen.as_dict(),
                 **what_moved(meter, reporter),
             },
-            log=partial(log_and_say, task.told, log, bar, reporter),
+            log=partial(log_and_say, task.info, log, bar, reporter),
             copied_s=feed.copied_s,
             **saving.hooks(),
         )
@@ -173,7 +173,7 @@ def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
 
 def recipe_of(job: Job, windows: Samples) -> TrainSettings:
     """Return what the loop takes of a job: phases, rates, steps, and when to stop."""
-    from outsize.tasks import told_of
+    from outsize.tasks import info_of
     from outsize.train.loop import TrainSettings
     from outsize.train.phases import LrSchedule, TrainPhase
 
@@ -200,6 +200,6 @@ def recipe_of(job: Job, windows: Samples) -> TrainSettings:
         seed=job.seed,
         early_stop_epochs=section.early_stop_epochs,
         max_s=None if section.max_minutes is None else 60 * section.max_minutes,
-        score=told_of(job.task).score,
+        score=info_of(job.task).score,
         checkpoint_steps=section.checkpoint_steps,
     )

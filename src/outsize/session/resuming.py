@@ -195,11 +195,11 @@ def begin(run: RunFolder, job: Job) -> None:
     Maps stay until they are predicted anew, but without their ledger they are not taken for those of the new weights.
     """
     from outsize.infer.ledger import LEDGER
-    from outsize.tasks import told_of
+    from outsize.tasks import info_of
     from outsize.train.checkpoint import earlier
 
     cards = (run.best.with_suffix(".json"), run.last.with_suffix(".json"))
-    told = (run.scores, run.verify, run.path / told_of(job.task).comparison, run.predictions / LEDGER)
+    told = (run.scores, run.verify, run.path / info_of(job.task).comparison, run.predictions / LEDGER)
     events = run.events.glob("events.out.tfevents.*.outsize")
     for old in (
         run.state,

@@ -72,7 +72,7 @@ class Saving:
         save_checkpoint(self.run.last, self._prepared.model, card)
 
     @contextmanager
-    def told(self, job_path: Path, overrides: Sequence[str], lr: float) -> Iterator[None]:
+    def reporting(self, job_path: Path, overrides: Sequence[str], lr: float) -> Iterator[None]:
         """Where the block is stopped or diverges, say what is saved and how to go on from it."""
         from outsize.train.checkpoint import saved_step
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from outsize.planning.jobs import Prepared
+    from outsize.tasks.info import TaskInfo
     from outsize.tasks.task import Task
-    from outsize.tasks.told import Told
     from outsize.train.log import TrainingLog
 
 
@@ -67,7 +67,7 @@ def validate_with_less(
 
 
 def log_and_say(
-    judged: Told, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]
+    judged: TaskInfo, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]
 ) -> None:
     """Write one line of metrics; a step moves the bar, an epoch is told."""
     log.line(record)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from outsize.tasks import classify, detect, instances, segment
-from outsize.tasks.told import Told
+from outsize.tasks.info import TaskInfo
 
 if TYPE_CHECKING:
     from outsize.report.parts import Chapter
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 class TaskEntry:
     """A task as far as it is known without torch, and how to load the rest of it."""
 
-    told: Told
+    info: TaskInfo
     load: Callable[[], Task]
     load_chapter: Callable[[], Chapter]  # of the report
 
 
 TASKS: dict[str, TaskEntry] = {
-    "segment": TaskEntry(segment.TOLD, segment.load_task, segment.load_chapter),
-    "instances": TaskEntry(instances.TOLD, instances.load_task, instances.load_chapter),
-    "detect": TaskEntry(detect.TOLD, detect.load_task, detect.load_chapter),
-    "classify": TaskEntry(classify.TOLD, classify.load_task, classify.load_chapter),
+    "segment": TaskEntry(segment.INFO, segment.load_task, segment.load_chapter),
+    "instances": TaskEntry(instances.INFO, instances.load_task, instances.load_chapter),
+    "detect": TaskEntry(detect.INFO, detect.load_task, detect.load_chapter),
+    "classify": TaskEntry(classify.INFO, classify.load_task, classify.load_chapter),
 }
 FIRST = next(iter(TASKS))  # of a model that brings no job
 
@@ -37,9 +37,9 @@ def task_of(name: str) -> Task:
     return TASKS[name].load()
 
 
-def told_of(name: str) -> Told:
+def info_of(name: str) -> TaskInfo:
     """Return the words of a task."""
-    return TASKS[name].told
+    return TASKS[name].info
 
 
 def chapter_of(name: str) -> Chapter:
@@ -49,4 +49,4 @@ def chapter_of(name: str) -> Chapter:
 
 def task_for(labels: str) -> str:
     """Return the name of the first task whose labels tell this."""
-    return next(name for name, entry in TASKS.items() if entry.told.labels == labels)
+    return next(name for name, entry in TASKS.items() if entry.info.labels == labels)

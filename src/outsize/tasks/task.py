@@ -26,8 +26,8 @@ from outsize.progress import Reporter
 from outsize.raster.reading import SceneInfo
 from outsize.runs import RunFolder
 from outsize.strategies.compose import LossTerms
+from outsize.tasks.info import TaskInfo
 from outsize.tasks.subjects import Subject
-from outsize.tasks.told import Told
 
 
 class SceneFiles(Protocol):
@@ -77,7 +77,7 @@ Jobs = tuple[Job, Job]
 class Task:
     """The functions in which one task differs from another."""
 
-    told: Told
+    info: TaskInfo
 
     # what is learnt
     make_loss_terms: Callable[..., LossTerms]  # losses, statistics, weights

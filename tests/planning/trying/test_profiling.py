@@ -22,7 +22,7 @@ from outsize.planning.jobs import planning
 from outsize.planning.jobs.planning import facts_on, taught
 from outsize.planning.situation import Situation, situation_named
 from outsize.planning.trying import profiling
-from outsize.planning.trying.aside import TookTooLong
+from outsize.planning.trying.child import TookTooLong
 from outsize.planning.trying.profiling import learn_from_shortage, learn_here, real_step
 from outsize.progress import Reporter
 from outsize.strategies.kernels.norm import fused
@@ -185,7 +185,7 @@ def test_a_profile_that_takes_too_long_is_ended_and_told(
     monkeypatch.setattr(remembered, "cache_folder", lambda: None)
     monkeypatch.setattr("outsize.measure.remembered.is_shared", lambda _: False)
     monkeypatch.setattr(fused, "_builds", lambda _: False)
-    monkeypatch.setattr(profiling, "run_aside", endless)
+    monkeypatch.setattr(profiling, "run_in_child", endless)
     monkeypatch.setattr(profiling, "see", lambda _: pytest.fail("it is not done here instead"))
     effort = Effort(Budget(24.0, lambda: 0.0))
     found = taught(asked, model, 3, where, Reporter("json"), effort)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from outsize.tasks.detect.info import INFO
 from outsize.tasks.detect.record import TASK
-from outsize.tasks.detect.told import TOLD
 
 
 def test_the_record_has_the_words_of_the_task() -> None:
-    assert TASK.told is TOLD
+    assert TASK.info is INFO
     assert not TASK.tiles_train
     assert not TASK.cutting.exactly
-    assert TOLD.score in ("box_ap",)
-    assert TOLD.in_scores == ("box", "ap")
+    assert INFO.score in ("box_ap",)
+    assert INFO.in_scores == ("box", "ap")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outsize.graph import Op, Setting
+from outsize.tiles.arguments import pad_amounts, resize_ratio, slice_of
 from outsize.tiles.passes.inside import join
 from outsize.tiles.passes.parts import Map, PassOperand, Role
 from outsize.tiles.passes.rules import part_of
-from outsize.tiles.told import pad_amounts, resize_ratio, slice_of
 
 PLACE = Map((2, 3), (40, 60))
 

@@ -18,8 +18,8 @@ from outsize.graph import Op
 from outsize.infer.passes.keep import cut
 from outsize.infer.passes.program import Program
 from outsize.infer.passes.resize import resize
+from outsize.tiles.arguments import pad_amounts, slice_of
 from outsize.tiles.passes import Map, PassGraph, Role
-from outsize.tiles.told import pad_amounts, slice_of
 from outsize.tiles.window import Window
 
 

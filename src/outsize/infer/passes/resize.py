@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from outsize.graph import Op
-from outsize.tiles.told import resize_ratio
+from outsize.tiles.arguments import resize_ratio
 
 _CUBIC = -0.75  # torch's coefficient of bicubic interpolation
 

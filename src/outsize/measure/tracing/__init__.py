@@ -8,7 +8,7 @@ record (recorder) <------ any step, real ones too
 
 from outsize.measure.tracing.answers import AnswerLeaf, answer_on_shapes
 from outsize.measure.tracing.ghost import ghost_of
-from outsize.measure.tracing.recorder import BATCH_NORMS, is_told_by_statistics, record
+from outsize.measure.tracing.recorder import BATCH_NORMS, is_typed_by_statistics, record
 from outsize.measure.tracing.step import state_bytes, trace_step
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "AnswerLeaf",
     "answer_on_shapes",
     "ghost_of",
-    "is_told_by_statistics",
+    "is_typed_by_statistics",
     "record",
     "state_bytes",
     "trace_step",

@@ -121,7 +121,7 @@ class _Watch(TorchDispatchMode):
     def _can_repeat(self, kind: str, args: tuple[Any, ...], read: list[Tensor]) -> bool:
         if not any(tensor.requires_grad for tensor in read):
             return False
-        return self._on_cuda or not is_told_by_statistics(kind, args)
+        return self._on_cuda or not is_typed_by_statistics(kind, args)
 
     def _dense(self, grad: Tensor) -> Tensor:
         """Return a gradient as cuDNN takes it: what is a part of a larger one, as of a concatenation, is copied."""
@@ -168,7 +168,7 @@ class _Watch(TorchDispatchMode):
         )
 
 
-def is_told_by_statistics(kind: str, args: tuple[Any, ...]) -> bool:
+def is_typed_by_statistics(kind: str, args: tuple[Any, ...]) -> bool:
     """Whether a CPU's norm takes the type it computes in from running statistics, which a second time are not there."""
     if kind not in BATCH_NORMS or not args[5]:
         return False

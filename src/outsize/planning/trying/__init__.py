@@ -1,4 +1,4 @@
-"""Steps that are really run before a plan is made, each in a process of its own where it could do harm (aside).
+"""Steps that are really run before a plan is made, each in a process of its own where it could do harm (child).
 
 learn_here (profiling) -----> how long operations take, and how far the peak is off; remembered
 try_compiled (compiling) ---> a step with its blocks compiled

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from outsize.job import Job
 from outsize.plan.effort import PATIENCE_S
 from outsize.plan.plan import Plan
-from outsize.planning.trying.aside import NoAnswer, run_aside
+from outsize.planning.trying.child import NoAnswer, run_in_child
 from outsize.planning.trying.profiling import real_step
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def try_aside(
 ) -> Recorded:
     """Try in another process, as long as there is patience for it."""
     try:
-        return run_aside(_tried_there, trial, patience_s=patience_s, tick=tick)
+        return run_in_child(_tried_there, trial, patience_s=patience_s, tick=tick)
     except NoAnswer as error:  # also: no GPU for a second process, no memory, an operation that waits
         return replace(cannot_be(str(error)), is_passing=True)
 

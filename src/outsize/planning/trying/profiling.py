@@ -15,7 +15,7 @@ from outsize.job import Job
 from outsize.plan.effort import Budget, Effort, TrialStep, cap_bytes, samples, why_profiled_so
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts
-from outsize.planning.trying.aside import NoAnswer, TookTooLong, run_aside
+from outsize.planning.trying.child import NoAnswer, TookTooLong, run_in_child
 from outsize.progress import Reporter
 from outsize.units import Size, format_seconds, format_size, sides_of
 
@@ -194,7 +194,7 @@ def _seen(subject: ProfiledStep, budget: Budget, tick: Callable[[], object]) -> 
     if subject.device.type != "cuda":
         return see(subject)
     try:
-        return run_aside(see, subject, patience_s=budget.left_s, tick=tick)
+        return run_in_child(see, subject, patience_s=budget.left_s, tick=tick)
     except TookTooLong:
         raise
     except NoAnswer:  # of a GPU that takes one process only, or of a model that cannot be sent

@@ -59,7 +59,7 @@ def is_saved_by_its_maker(recipe: CallRecipe | Normed) -> bool:
     return recipe.func in (_aten.relu.default, _aten.relu_.default)
 
 
-def is_told_by_itself(tensor: Tensor) -> bool:
+def is_fused_norm(tensor: Tensor) -> bool:
     """Whether the node of a tensor is our own, and nobody has changed the tensor since."""
     node: Any = tensor.grad_fn
     return type(node).__name__ == _FUSED and bool(tensor._version == node.version)
@@ -187,26 +187,26 @@ def _source(edge: tuple[Any, int], like: Tensor, depth: int) -> Source | None:
 
 
 def _norm(node: Any, like: Tensor, other: Source | None, *, relu: bool) -> Normed | None:
-    told = _told_by_fused(node) if type(node).__name__ == _FUSED else _told_by_norm(node)
-    if told is None:
+    norm = _norm_of_fused(node) if type(node).__name__ == _FUSED else _norm_of_plain(node)
+    if norm is None:
         return None
-    x, weight, bias = told.x, told.weight, told.bias
+    x, weight, bias = norm.x, norm.weight, norm.bias
     is_ours = weight is None or type(weight) is Kept
     if x is None or x.value.overwritten or not is_ours or (bias is None) != (weight is None):
         return None
     if (x.geometry or x.value.geometry)[0] != like.shape or x.value.dtype != like.dtype:
         return None  # made larger, or of another type, by what it was added to
-    recipe = Normed(told.func, x, weight, bias, told.eps, relu=relu or told.relu)
+    recipe = Normed(norm.func, x, weight, bias, norm.eps, relu=relu or norm.relu)
     recipe.other = other
     if fuses(x.value.device.type):
-        mean, invstd = (None if row is None else row.value.tensor for row in told.rows)
+        mean, invstd = (None if row is None else row.value.tensor for row in norm.rows)
         if mean is None or invstd is None:
             return None
         recipe.statistics = (mean, invstd)
     return recipe
 
 
-class _Told(NamedTuple):
+class _NormNode(NamedTuple):
     """What the node of a batch norm in training knows."""
 
     func: Any
@@ -218,7 +218,7 @@ class _Told(NamedTuple):
     relu: bool
 
 
-def _told_by_norm(node: Any) -> _Told | None:
+def _norm_of_plain(node: Any) -> _NormNode | None:
     if not node._saved_training:
         return None
     func, eps = _NORMS[type(node).__name__]
@@ -227,14 +227,14 @@ def _told_by_norm(node: Any) -> _Told | None:
     rows = _saved(node._raw_saved_result1.data), _saved(node._raw_saved_result2.data)
     x, weight = _saved(node._raw_saved_input.data), node._raw_saved_weight.data
     shift = None if bias is None else _parameter(bias)
-    return _Told(func, x, weight, shift, rows, getattr(node, eps), relu=False)
+    return _NormNode(func, x, weight, shift, rows, getattr(node, eps), relu=False)
 
 
-def _told_by_fused(node: Any) -> _Told:
+def _norm_of_fused(node: Any) -> _NormNode:
     x, weight, mean, invstd, bias = (each.data for each in node._raw_saved_tensors)
     rows = _saved(mean), _saved(invstd)
     func = _aten.native_batch_norm.default
-    return _Told(func, _saved(x), weight, bias, rows, node.eps, relu=node.relu)
+    return _NormNode(func, _saved(x), weight, bias, rows, node.eps, relu=node.relu)
 
 
 def _cast(node: Any, like: Tensor) -> CallRecipe | None:

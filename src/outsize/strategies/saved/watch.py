@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.tensors import fills_storage, is_read_otherwise
-from outsize.measure.tracing import BATCH_NORMS, is_told_by_statistics
+from outsize.measure.tracing import BATCH_NORMS, is_typed_by_statistics
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.memory import OF_IMAGES
 from outsize.strategies.saved.draws import dropout_scale
-from outsize.strategies.saved.lineage import is_told_by_itself, known, read
+from outsize.strategies.saved.lineage import is_fused_norm, known, read
 from outsize.strategies.saved.recipes import CallRecipe, Source, convolution_settings, fuses
 from outsize.strategies.saved.values import Kept, Value, geometry_of, leaves_of
 
@@ -146,7 +146,7 @@ class ForwardWatch(TorchDispatchMode):
         value: Value | Kept | None = self.find(tensor)
         if value is None and self._sites is not None:
             value = self._noted(tensor)
-        if value is None and is_told_by_itself(tensor):
+        if value is None and is_fused_norm(tensor):
             value = self._told(tensor)
         if value is None:
             value = Value(tensor, tensor._version)
@@ -189,7 +189,7 @@ class ForwardWatch(TorchDispatchMode):
         if rule.name not in OF_IMAGES and not _has_gradient(args):
             return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
         if rule.name in BATCH_NORMS:
-            if args[0].device.type == "cpu" and is_told_by_statistics(rule.name, args):
+            if args[0].device.type == "cpu" and is_typed_by_statistics(rule.name, args):
                 return None
             args = _without_statistics(args)
         sources = [self._sourced(each) for each in args]

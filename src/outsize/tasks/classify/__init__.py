@@ -1,6 +1,6 @@
 """One class for each picture.
 
-told      the words, without torch                record    all of it, as the verbs ask for it
+info      the words, without torch                record    all of it, as the verbs ask for it
 terms     batch -> sums and counts of losses      answers   pictures -> probabilities, many at once
 predict   pictures of a run -> table, sheet       table     a line for each picture, in CSV
 evaluate  table and labels -> scores, pictures    sheet     pictures side by side; the confusion matrix drawn
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outsize.tasks.classify.told import TOLD
+from outsize.tasks.classify.info import INFO
 
 if TYPE_CHECKING:
     from outsize.report.parts import Chapter
     from outsize.tasks.task import Task
 
-__all__ = ["TOLD", "load_chapter", "load_task"]
+__all__ = ["INFO", "load_chapter", "load_task"]
 
 
 def load_task() -> Task:

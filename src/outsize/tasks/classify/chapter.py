@@ -9,7 +9,7 @@ from typing import Any
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, join, table, tag
 from outsize.report.parts import Chapter, drawn_from, figure, first_split, percent, section
-from outsize.tasks.classify.told import TOLD
+from outsize.tasks.classify.info import INFO
 
 Tree = dict[str, Any]
 
@@ -96,4 +96,4 @@ def _show(story: Story) -> list[Markup | None]:
     ]
 
 
-CHAPTER = Chapter(TOLD.score, TOLD.score_name, _show, _figures)
+CHAPTER = Chapter(INFO.score, INFO.score_name, _show, _figures)

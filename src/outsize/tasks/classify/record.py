@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from outsize.infer.cutting import Cutting
 from outsize.tasks.classify import answers, compare, evaluate, predict, terms
-from outsize.tasks.classify.told import TOLD
+from outsize.tasks.classify.info import INFO
 from outsize.tasks.task import Task
 
 TASK = Task(
-    TOLD,
+    INFO,
     make_loss_terms=terms.make_loss_terms,
     count_terms=terms.count_terms,
     wanted_maps=terms.wanted_maps,

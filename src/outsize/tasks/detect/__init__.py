@@ -1,6 +1,6 @@
 """Boxes of objects: each with a class and a score.
 
-told      the words, without torch                 record    all of it, as the verbs ask for it
+info      the words, without torch                 record    all of it, as the verbs ask for it
 terms     batch -> sums and counts of the losses   finding   scenes -> tiles -> boxes, settled once (settle)
 predict   scenes -> files of each (files)          picture   boxes drawn over their scene
 evaluate  found beside true (truth), compare       chapter   scores -> sections of the report
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outsize.tasks.detect.told import TOLD
+from outsize.tasks.detect.info import INFO
 
 if TYPE_CHECKING:
     from outsize.report.parts import Chapter
     from outsize.tasks.task import Task
 
-__all__ = ["TOLD", "load_chapter", "load_task"]
+__all__ = ["INFO", "load_chapter", "load_task"]
 
 
 def load_task() -> Task:

@@ -9,7 +9,7 @@ from outsize.report.curves import Axis, Curve, draw_curves
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, join, table, tag
 from outsize.report.parts import Chapter, drawn_from, figure, first_split, section
-from outsize.tasks.detect.told import TOLD
+from outsize.tasks.detect.info import INFO
 
 Tree = dict[str, Any]
 _READINGS = {"ap_11": "11 points", "ap_40": "40 points", "ap_41": "mean of 41"}
@@ -109,4 +109,4 @@ def _show(story: Story) -> list[Markup | None]:
     ]
 
 
-CHAPTER = Chapter(TOLD.score, TOLD.score_name, _show, _figures)
+CHAPTER = Chapter(INFO.score, INFO.score_name, _show, _figures)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from outsize.infer.cutting import Cutting
 from outsize.tasks.detect import evaluate, predict, terms, truth
-from outsize.tasks.detect.told import TOLD
+from outsize.tasks.detect.info import INFO
 from outsize.tasks.task import Task
 from outsize.tasks.windows import open_windows
 
 TASK = Task(
-    TOLD,
+    INFO,
     make_loss_terms=terms.make_loss_terms,
     count_terms=terms.count_terms,
     wanted_maps=terms.wanted_maps,

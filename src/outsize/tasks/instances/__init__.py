@@ -1,6 +1,6 @@
 """Objects: each with a class, a box and a mask.
 
-told      the words, without torch                 record    all of it, as the verbs ask for it
+info      the words, without torch                 record    all of it, as the verbs ask for it
 terms     batch -> sums and counts of the losses   finding/  scene -> tiles -> objects, joined
 scene     objects -> files of a scene              predict   scenes of a run, one after the other
 truth     found beside true: evaluate, compare     chapter   scores -> sections of the report
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outsize.tasks.instances.told import TOLD
+from outsize.tasks.instances.info import INFO
 
 if TYPE_CHECKING:
     from outsize.report.parts import Chapter
     from outsize.tasks.task import Task
 
-__all__ = ["TOLD", "load_chapter", "load_task"]
+__all__ = ["INFO", "load_chapter", "load_task"]
 
 
 def load_task() -> Task:

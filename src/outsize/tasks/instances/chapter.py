@@ -8,7 +8,7 @@ from typing import Any
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, join, table, tag
 from outsize.report.parts import Chapter, drawn_from, figure, first_split, section
-from outsize.tasks.instances.told import TOLD
+from outsize.tasks.instances.info import INFO
 
 Tree = dict[str, Any]
 _HEADS = {
@@ -123,4 +123,4 @@ def _show(story: Story) -> list[Markup | None]:
     ]
 
 
-CHAPTER = Chapter(TOLD.score, TOLD.score_name, _show, _figures)
+CHAPTER = Chapter(INFO.score, INFO.score_name, _show, _figures)

@@ -9,8 +9,8 @@ from outsize.report.curves import draw_reliability
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, join, pairs, table, tag
 from outsize.report.parts import Chapter, drawn_from, figure, first_split, percent, section, swatch
+from outsize.tasks.segment.info import INFO
 from outsize.tasks.segment.places_shown import show_places
-from outsize.tasks.segment.told import TOLD
 
 Tree = dict[str, Any]
 _HEADS = {"iou": "IoU", "accuracy": "accuracy", "f1": "F1", "bf": "BF"}
@@ -252,4 +252,4 @@ def _show(story: Story) -> list[Markup | None]:
     ]
 
 
-CHAPTER = Chapter(TOLD.score, TOLD.score_name, _show, run_figures)
+CHAPTER = Chapter(INFO.score, INFO.score_name, _show, run_figures)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from outsize.infer.cutting import PER_PIXEL
 from outsize.tasks.segment import maps, scores, terms
-from outsize.tasks.segment.told import TOLD
+from outsize.tasks.segment.info import INFO
 from outsize.tasks.task import Task
 from outsize.tasks.windows import open_windows
 
 TASK = Task(
-    TOLD,
+    INFO,
     make_loss_terms=terms.make_loss_terms,
     count_terms=terms.count_terms,
     wanted_maps=terms.wanted_maps,

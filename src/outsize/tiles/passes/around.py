@@ -8,9 +8,9 @@ from math import floor
 
 from outsize.graph import Op
 from outsize.tiles import spans
+from outsize.tiles.arguments import pad_amounts, resize_ratio, slice_of
 from outsize.tiles.passes.parts import WAITS, OpPart, PassOperand, Role, map_at
 from outsize.tiles.spans import Span
-from outsize.tiles.told import pad_amounts, resize_ratio, slice_of
 
 
 def slide(op: Op, operands: Sequence[PassOperand]) -> OpPart:

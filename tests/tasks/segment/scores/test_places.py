@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outsize.metrics.confusion import confusion
-from outsize.tasks.segment.scores.places import PLACE_PX, Place, count_places, pick_places, score_place
+from outsize.tasks.segment.scores.places import PLACE_PX, ScoredPlace, count_places, pick_places, score_place
 from outsize.tiles.window import Window
 
 
@@ -41,9 +41,11 @@ def test_a_picture_smaller_than_a_place_is_one() -> None:
     assert score_place(0, (40, 50), Window(0, 0, 40, 50), np.zeros((2, 2), int)) is None
 
 
-def _places(num: int) -> list[Place]:
+def _places(num: int) -> list[ScoredPlace]:
     scores = np.random.default_rng(num).permutation(num) / 100
-    return [Place(0, Window(index, 0, 1, 1), 0.5, float(score), 1, 2) for index, score in enumerate(scores)]
+    return [
+        ScoredPlace(0, Window(index, 0, 1, 1), 0.5, float(score), 1, 2) for index, score in enumerate(scores)
+    ]
 
 
 @pytest.mark.parametrize("num", [3, 5, 9, 10, 60])

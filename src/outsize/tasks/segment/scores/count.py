@@ -22,7 +22,7 @@ from outsize.progress import Bar
 from outsize.raster.polygons import AreaOfInterest
 from outsize.raster.reading import SceneInfo, SceneReader, describe
 from outsize.tasks.segment.scores.files import MapFiles
-from outsize.tasks.segment.scores.places import Place, count_places, score_place
+from outsize.tasks.segment.scores.places import ScoredPlace, count_places, score_place
 from outsize.tasks.subjects import counted_pixels
 from outsize.tiles.window import Window
 
@@ -35,7 +35,7 @@ class Comparison:
 
     counts: Counts  # (true class, predicted class)
     reliability: Reliability | None  # None where there is no raster of confidence
-    places: tuple[Place, ...]
+    places: tuple[ScoredPlace, ...]
     outlines: OutlineCounts | None  # None where no tolerances were given
 
 
@@ -109,7 +109,7 @@ def _add(one: Comparison, other: Comparison) -> Comparison:
 
 def _count_classes(
     truth: NDArray[np.uint8], predicted: NDArray[np.uint8], num_classes: int, window: Window, whole: Window
-) -> tuple[Counts, tuple[Place, ...]]:
+) -> tuple[Counts, tuple[ScoredPlace, ...]]:
     total = np.zeros((num_classes, num_classes), np.int64)
     places = []
     for place, counts in count_places(truth, predicted, num_classes, window):

@@ -18,7 +18,7 @@ NUM_EACH = 3  # places kept of each rank
 
 
 @dataclass(frozen=True)
-class Place:
+class ScoredPlace:
     """A window of one scene and its scores."""
 
     scene: int  # its number among the scenes that are scored
@@ -55,17 +55,17 @@ def count_places(
             yield place, confusion(part, predicted[rows, cols], num_classes)
 
 
-def score_place(scene: int, size: tuple[int, int], window: Window, counts: Counts) -> Place | None:
+def score_place(scene: int, size: tuple[int, int], window: Window, counts: Counts) -> ScoredPlace | None:
     """Score a place; None where less than half of a whole place is counted, which says little."""
     num_px, whole_px = int(counts.sum()), min(PLACE_PX, size[0]) * min(PLACE_PX, size[1])
     if num_px == 0 or 2 * num_px < whole_px:
         return None
     mean_iou = Scores(("",) * len(counts), counts).mean_iou
     num_true = int(np.count_nonzero(100 * counts.sum(axis=1) >= num_px))
-    return Place(scene, window, mean_iou, float(np.trace(counts)) / num_px, num_px, num_true)
+    return ScoredPlace(scene, window, mean_iou, float(np.trace(counts)) / num_px, num_px, num_true)
 
 
-def pick_places(places: Sequence[Place], num_each: int = NUM_EACH) -> list[tuple[str, Place]]:
+def pick_places(places: Sequence[ScoredPlace], num_each: int = NUM_EACH) -> list[tuple[str, ScoredPlace]]:
     """Return the best, the median and the worst places by their shares of wrong pixels, with their ranks, none twice.
 
     A few stray pixels of a class that is not there halve a place's mean IoU, and nobody would call it bad for them.

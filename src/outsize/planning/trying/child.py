@@ -38,7 +38,7 @@ class TookTooLong(NoAnswer):
     """The work was not done in time, and was ended."""
 
 
-def run_aside(
+def run_in_child(
     work: Callable[[Given], Result],
     given: Given,
     *,

@@ -1,4 +1,4 @@
-"""Reads what an operation was told: how much to pad, by what factor to resize, where to begin a slice."""
+"""Reads the arguments of an operation: how much to pad, by what factor to resize, where to begin a slice."""
 
 from __future__ import annotations
 

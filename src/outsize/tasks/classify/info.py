@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outsize.tasks.told import Told
+from outsize.tasks.info import TaskInfo
 
 _FIRST_SECTIONS = """\
 [model]
@@ -19,7 +19,7 @@ warmup_steps = 200
 augment = []        # or ["flip"], where a mirrored picture is of the same class
 """
 
-TOLD = Told(
+INFO = TaskInfo(
     labels="pictures",
     score="accuracy",
     score_name="accuracy",

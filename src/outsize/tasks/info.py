@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Told:
+class TaskInfo:
     """What a task is called and judged by."""
 
     labels: str  # what labels must tell: "classes" of pixels, "objects" one by one, or "pictures": a class for each

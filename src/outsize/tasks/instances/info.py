@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outsize.tasks.told import Told
+from outsize.tasks.info import TaskInfo
 
 _FIRST_SECTIONS = """\
 [model]
@@ -16,7 +16,7 @@ batch = 2
 lr = 1e-3
 """
 
-TOLD = Told(
+INFO = TaskInfo(
     labels="objects",
     score="mask_ap50",
     score_name="mask AP50",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outsize.tasks.told import Told
+from outsize.tasks.info import TaskInfo
 
 _FIRST_SECTIONS = """\
 [model]
@@ -17,7 +17,7 @@ lr = 3e-4
 augment = ["flip", "jitter"]
 """
 
-TOLD = Told(
+INFO = TaskInfo(
     labels="boxes",
     score="box_ap",
     score_name="box AP",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outsize.tasks.told import Told
+from outsize.tasks.info import TaskInfo
 
 _FIRST_SECTIONS = """\
 [model]
@@ -19,7 +19,7 @@ lr = 1e-3
 # rare_share = 0.5
 """
 
-TOLD = Told(
+INFO = TaskInfo(
     labels="classes",
     score="mean_iou",
     score_name="mean IoU",

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from outsize.planning.trying.aside import NoAnswer, TookTooLong, run_aside
+from outsize.planning.trying.child import NoAnswer, TookTooLong, run_in_child
 
 
 def _doubled(given: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -24,7 +24,7 @@ def _ends(given: int) -> None:
 
 
 def test_the_result_of_another_process_comes_back() -> None:
-    doubled, process = run_aside(_doubled, torch.arange(3))
+    doubled, process = run_in_child(_doubled, torch.arange(3))
     assert doubled.tolist() == [0, 2, 4]
     assert process != os.getpid()
 
@@ -37,14 +37,16 @@ def test_what_takes_too_long_is_ended() -> None:
     ticks: list[None] = []
     now_s = iter(range(0, 100, 10))
     with pytest.raises(TookTooLong, match=r"no answer from another process in 25\.0 s"):
-        run_aside(_sleeps, 1e6, patience_s=25.0, tick=lambda: ticks.append(None), clock=lambda: next(now_s))
+        run_in_child(
+            _sleeps, 1e6, patience_s=25.0, tick=lambda: ticks.append(None), clock=lambda: next(now_s)
+        )
     assert ticks
 
 
 def test_what_is_wrong_is_told() -> None:
     with pytest.raises(NoAnswer, match=r"^RuntimeError: no room for it$"):
-        run_aside(_fails, "it")
+        run_in_child(_fails, "it")
     with pytest.raises(NoAnswer, match="ended without a word"):
-        run_aside(_ends, 3)
+        run_in_child(_ends, 3)
     with pytest.raises(NoAnswer, match="cannot be sent"):
-        run_aside(_doubled, lambda: None)  # type: ignore[arg-type]
+        run_in_child(_doubled, lambda: None)  # type: ignore[arg-type]
