@@ -22,10 +22,11 @@ import torch
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from outsize.errors import OutsizeError, RanksError, ReportedElsewhere, explain, listed
+from outsize.ranks.launch import ENDS_WITH_LAUNCHER
 from outsize.ranks.meeting import Meeting, is_of_ranks
 from outsize.ranks.pulse import Pulse, lost
 from outsize.ranks.world import ALONE, World
-from outsize.stopping import Stopped
+from outsize.stopping import Stopped, end_with_parent
 
 WAIT_S = 120.0  # for all ranks to come; a cluster may start them minutes apart, and says so by OUTSIZE_WAIT_S
 _LOOK_S = 0.02  # between two looks at the store
@@ -41,6 +42,8 @@ def joined(
     if world.is_alone:
         yield world
         return
+    if environ.get(ENDS_WITH_LAUNCHER):
+        end_with_parent()
     wait_s = _seconds(environ)
     store = _meet(world, environ, wait_s)
     _refuse_missing(store, world, wait_s)

@@ -8,9 +8,10 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 
-from outsize.errors import RanksError, explain
+from outsize.errors import RanksError, ReportedElsewhere, explain
 
 RESTARTS = 1
+ENDS_WITH_LAUNCHER = "OUTSIZE_ENDS_WITH_LAUNCHER"  # set for the ranks: nobody would wait for them any more
 _QUIET = {"LOGLEVEL": "CRITICAL", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # a rank's own last line says what happened
 
 
@@ -27,12 +28,17 @@ def launch(
     Where a rank is killed by a signal all begin anew, up to `restarts` times, with the words that `again` makes. A
     rank that ends by itself has said why: it would say so again.
     """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     words = list(words)
     for attempt in range(restarts + 1):
         try:
             _run(words, num_ranks)
+        except (
+            SignalException
+        ) as error:  # it was passed on to the ranks, of which the owner has said what is kept
+            raise ReportedElsewhere(128 + error.sigval) from error
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             if failure.exitcode >= 0:
@@ -55,6 +61,7 @@ def _run(words: Sequence[str], num_ranks: int) -> None:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    os.environ[ENDS_WITH_LAUNCHER] = "1"
     os.environ |= {name: value for name, value in _QUIET.items() if name not in os.environ}
     if "OMP_NUM_THREADS" not in os.environ:  # else each rank would take all cores
         os.environ["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // num_ranks))
