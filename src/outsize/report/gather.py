@@ -11,6 +11,7 @@ from outsize.files.plain import read_plain_text
 from outsize.files.trees import toml_tree
 from outsize.job import load_job
 from outsize.job.load import MOST_JOB_BYTES
+from outsize.measurement import Measurement, read_measurement
 from outsize.runs import RunFolder, as_written, open_run, read_json, read_json_lines
 
 Tree = dict[str, Any]
@@ -35,7 +36,7 @@ class Story:
     verified: Tree
     compared: Tree
     data: Tree  # of `check`
-    benched: Tree  # of `bench memory`
+    benched: Measurement | None  # of `bench memory`
     usage: Tree  # of the machine, by training and prediction
 
     @property
@@ -75,7 +76,7 @@ def gather(path: Path) -> Story:
         verified=_read(run.verify, "verify"),
         compared=_read(run.comparison, "evaluate"),
         data=_read(run.data, "check"),
-        benched=_read(run.bench / "memory.json", "bench memory"),
+        benched=read_measurement(run.bench / "memory.json") if (run.bench / "memory.json").exists() else None,
         usage=_read(run.path / "usage.json", "train"),
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from outsize.measurement import Measurement
 from outsize.report.markup import Part, tag
-from outsize.units import format_bytes, format_size
+from outsize.units import format_bytes
 
 Tree = dict[str, Any]
 HEADS = ("way", "ms", "over plain*", "peak", "reserved", "predicted", "off", "predicted ms", "off")
@@ -61,21 +62,21 @@ def basis(found: Tree) -> str:
     return f"Plain is {plain['label']}, the fastest that gives nothing up: {peak} at its peak. {stays}.\n{_RATIOS}"
 
 
-def about(found: Tree) -> list[tuple[str, Part]]:
+def tree_of(measured: Measurement) -> Tree:
+    """Return what `bench memory` found, as it is told and drawn."""
+    return {**measured.about, "rows": measured.rows}
+
+
+def about(measured: Measurement) -> list[tuple[str, Part]]:
     """Return what was measured and on what."""
-    what, machine = found["setting"], found["machine"]
-    control = found["control"]
+    control = measured.about["control"]
     return [
-        ("step", f"{what['model']}, {what['batch']} x {_size(what['side_px'])}, {what['precision']}"),
-        ("device", f"{machine['device']}: {machine['name']}"),
+        ("step", measured.job.text),
+        ("device", f"{measured.machine.device}: {measured.machine.name}"),
         ("plain again", None if control is None else f"{control - 1:+.1%} over plain eager"),
-        ("command", tag("code", found["command"])),
-        ("measured", found["when"].replace("T", " ")),
+        ("command", tag("code", measured.command)),
+        ("measured", measured.when.replace("T", " ")),
     ]
-
-
-def _size(size_px: int | list[int]) -> str:
-    return format_size(size_px if isinstance(size_px, int) else (size_px[0], size_px[1]))
 
 
 def _bytes(value: int | None) -> str:

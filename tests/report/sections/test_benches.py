@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.report.conftest import NASTY
 
+from outsize.measurement import Measurement
 from outsize.report.gather import gather
 from outsize.report.measured import HEADS, basis, cells, remarks_of, scatter_of
 from outsize.report.page import make_page
@@ -45,6 +46,8 @@ def _measured() -> dict[str, Any]:
     return {
         "setting": {"model": NASTY, "batch": 4, "side_px": 800, "precision": "bf16"},
         "machine": {"device": "cuda:0", "name": NASTY},
+        "kind": "memory",
+        "versions": {},
         "command": f"outsize bench memory {NASTY}",
         "when": "2030-01-02T03:04:05+00:00",
         "resident_bytes": GIB,
@@ -74,7 +77,13 @@ def test_the_page_tells_it_and_escapes_it(full_run: Path) -> None:
     ):
         assert text in page
     assert page.count("data:image/png;base64,") > 1
-    assert gather(full_run).benched["rows"][1]["label"] == "compile"
+    assert [each["label"] for each in _benched(full_run).rows][1] == "compile"
+
+
+def _benched(run: Path) -> Measurement:
+    found = gather(run).benched
+    assert found is not None
+    return found
 
 
 def test_a_row_shows_what_is_known() -> None:

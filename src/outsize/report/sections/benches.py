@@ -6,15 +6,15 @@ import base64
 
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, pairs, table, tag
-from outsize.report.measured import HEADS, about, basis, cells, remarks_of, scatter_of
+from outsize.report.measured import HEADS, about, basis, cells, remarks_of, scatter_of, tree_of
 from outsize.report.parts import section
 
 
 def show_memory(story: Story) -> Markup | None:
     """Return picture and table of `bench memory`, where it was run."""
-    found = story.benched
-    if not found:
+    if story.benched is None:
         return None
+    found = tree_of(story.benched)
     rows = [cells(each) for each in found["rows"] if each["failed"] is None]
     failed: list[tuple[Part, Part]] = [
         (each["label"], each["failed"]) for each in found["rows"] if each["failed"] is not None
@@ -28,7 +28,7 @@ def show_memory(story: Story) -> Markup | None:
         table(HEADS, rows),
         table(("does not run", "why"), failed, class_="words") if failed else None,
         tag("ul", [tag("li", text) for text in remarks]) if remarks else None,
-        pairs(about(found)),
+        pairs(about(story.benched)),
         note="One training step, all ways in turns on the same weights; medians over rounds. "
         f"Dotted: budgets of ours. {basis(found)}",
     )

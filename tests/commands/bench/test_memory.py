@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tests.conftest import write_job
 from typer.testing import CliRunner
 
 from outsize import cli
-from outsize.commands.bench import _table, memory
+from outsize.commands.bench import memory
+from outsize.commands.bench.memory import _table
 from outsize.commands.report import report
 from outsize.errors import DataError
 from outsize.files.ownership import mark
@@ -39,9 +41,10 @@ def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.Captur
         "job.toml",
     ]
     written = json.loads((out / "bench" / "memory.json").read_text())
-    assert written["setting"] == {**written["setting"], "model": "unet", "batch": 2, "side_px": 64}
+    assert written["schema"] == 1
+    assert written["job"] == {**written["job"], "model": "unet", "batch": 2, "side_px": 64}
     assert written["versions"]["torch"]
-    rows = {each["way"]: each for each in found["rows"]}
+    rows = {each["way"]: each for each in found.rows}
     assert list(rows) == ["plain", "again", "checkpoint", "ours-0.9", "ours-0.02", "ours-95%"]
     ours = rows["ours-0.9"]
     assert ours["failed"] is None
@@ -57,8 +60,9 @@ def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.Captur
     assert rows["ours-0.02"]["failed"].endswith("or give ours more with --budgets")
     assert "_memory" not in rows["ours-0.02"]["failed"]
     assert "\x1b" not in _table(found)
-    assert "scatter" not in _table({**found, "control": 1.01})
-    assert "scatter by 30%" in _table({**found, "control": 0.7})
+    steady, unsteady = (replace(found, about={**found.about, "control": each}) for each in (1.01, 0.7))
+    assert "scatter" not in _table(steady)
+    assert "scatter by 30%" in _table(unsteady)
     *_, last = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert last["event"] == "bench"
     assert "plan" not in last["rows"][3]
