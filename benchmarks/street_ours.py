@@ -48,11 +48,12 @@ class Ours:
     def __init__(self, job: Job, options: argparse.Namespace) -> None:
         self._job, reporter = job, Warnings()
         self._prepared = prepare(_long(job), options.device, reporter)
-        self.plan, self._model = self._prepared.train_plan, self._prepared.model
+        self.plan, self.model = self._prepared.train_plan, self._prepared.model
+        self.statistics = self._prepared.card.statistics
         self._samples = open_samples(job, self._prepared, reporter)
-        place(self._model, self.plan, self._prepared.device, bf16=self._prepared.where.bf16)
+        place(self.model, self.plan, self._prepared.device, bf16=self._prepared.where.bf16)
         terms = task_of(job.task).make_loss_terms(job.train.loss, self._prepared.card.statistics, None)
-        self._step = compose(self._model, terms, self.plan, bf16=self._prepared.where.bf16)
+        self._step = compose(self.model, terms, self.plan, bf16=self._prepared.where.bf16)
         self._recipe = recipe_of(job, self._samples.windows)
         self.make: BatchMaker = batch_maker(job, self._prepared, self._samples, self._recipe)
         seen = SampleCounts([each.name for each in job.data.classes])
@@ -63,9 +64,9 @@ class Ours:
 
     def on_device(self) -> Callable[[], object]:
         """Return what trains on a batch that is on the device."""
-        self._model.train()
+        self.model.train()
         optimizer = make_optimizer(
-            self._model,
+            self.model,
             "adamw",
             lr=self._job.train.lr,
             momentum=0.9,
@@ -98,7 +99,7 @@ class Ours:
             save_epoch=lambda *_: None,
             copied_s=self._feed.copied_s,
         )
-        fit(self._model, self._step, self._recipe, hooks)
+        fit(self.model, self._step, self._recipe, hooks)
 
     def normalised(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the batch as a plain script has it: normalised float32, and labels as long."""

@@ -26,6 +26,7 @@ from outsize.commands.check import check
 from outsize.commands.evaluate import evaluate
 from outsize.commands.predict import predict
 from outsize.commands.train import train
+from outsize.data.synthetic import draw_streets
 from outsize.job import load_job
 from outsize.planning.clusters import spread_over
 from outsize.progress import Reporter
@@ -261,6 +262,21 @@ def test_example_of_objects(name: str, draw: object, extra: tuple[str, ...], tmp
         assert 0 <= scores["map"]["f1"] <= 1
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["kitti-fastbox", "kitti-fastbox-scratch"])
+def test_example_of_boxes(name: str, tmp_path: Path) -> None:
+    """Two steps on drawn streets, and boxes of what is held out."""
+    draw_streets(tmp_path / "data/training", 6, seed=0, size=(64, 212))
+    job, run, quiet = _EXAMPLES / f"{name}.toml", tmp_path / "run", Reporter("quiet")
+    overrides = [*_SMALL, "model.encoder=resnet18", "model.weights=none", "data.split.test=0.2"]
+    overrides += [f"data.root={(tmp_path / 'data').as_posix()}", f"run={run.as_posix()}"]
+    check(job, overrides=overrides, reporter=quiet)
+    train(job, overrides=overrides, device_name="cpu", mode="new", reporter=quiet)
+    predict(run, [], out=None, overrides=(), device_name="cpu", reporter=quiet)
+    scores = evaluate(run, split="test", reporter=quiet)
+    assert set(scores["kitti"]["Car"]["height"]["ap_41"]) == {"easy", "moderate", "hard"}
+
+
 def test_example_of_digits(tmp_path: Path) -> None:
     draw_idx(tmp_path, side=28)
     run, quiet = tmp_path / "run", Reporter("quiet")
@@ -313,5 +329,6 @@ def test_every_example_is_tried() -> None:
     names = {"dubai", "buildings", "sentinel2", "satellite", "satellite-summit", "satellite-2g"}
     names |= {"nuclei-maskrcnn", "nuts-maskrcnn", "buildings-maskrcnn"}
     names |= {"cityscapes-gscnn", "cityscapes-erfnet", "camvid-deeplab", "taco-gscnn"}
+    names |= {"kitti-fastbox", "kitti-fastbox-scratch"}
     names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn", "digits"}
     assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names

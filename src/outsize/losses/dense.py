@@ -52,11 +52,21 @@ def _of_classes(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _of_boxes(model: DenseDetector, answers: AnchorAnswers, own: Tensor, has_one: Tensor) -> Tensor:
-    from torchvision.ops import generalized_box_iou_loss
-
     boxes = model.boxes_of(answers)
     aims = torch.where(has_one[..., None], own.to(boxes.dtype), boxes.detach())  # elsewhere without a slope
-    return torch.where(has_one, generalized_box_iou_loss(boxes, aims, reduction="none"), 0.0).sum(1)
+    return torch.where(has_one, _generalized_iou_loss(boxes, aims), 0.0).sum(1)
+
+
+def _generalized_iou_loss(boxes: Tensor, aims: Tensor) -> Tensor:
+    """Return 1 - GIoU of each box with its aim; torchvision's picks pairs by a mask, which no shape is known of.
+
+    https://giou.stanford.edu
+    """
+    inner = torch.minimum(boxes[..., 2:], aims[..., 2:]) - torch.maximum(boxes[..., :2], aims[..., :2])
+    outer = torch.maximum(boxes[..., 2:], aims[..., 2:]) - torch.minimum(boxes[..., :2], aims[..., :2])
+    common, around = inner.clamp(min=0).prod(-1), outer.prod(-1)
+    whole = sum((each[..., 2:] - each[..., :2]).prod(-1) for each in (boxes, aims)) - common
+    return 1 - common / (whole + _LEAST) + (around - whole) / (around + _LEAST)
 
 
 def _of_middles(logits: Tensor, anchors: Tensor, own: Tensor, has_one: Tensor) -> Tensor:
