@@ -4,8 +4,8 @@
 
 Each training runs twice in a folder of its own, for some steps: the first makes a plan, the second remembers it. The
 clock runs from the start of `outsize train` to the first line of steps in metrics.jsonl, less the time of those steps.
-Memory is that of the whole device by nvidia-smi, less what was used before, ten times a second; the context of CUDA,
-some 500 MiB, is in it and not in the limit.
+Memory is that of the whole device by nvidia-smi, less what was used before, ten times a second, most of it for each
+event that the training reports; contexts of CUDA, some 500 MiB a process, are in it and not in the limit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic import ByteSize, TypeAdapter
 
@@ -42,8 +45,29 @@ def steps_of(run: Path) -> list[dict[str, Any]]:
     return [each for each in records if each["kind"] == "step"]
 
 
-def followed(asked: argparse.Namespace, run: Path, limit: str) -> tuple[float, int, int]:
-    """Train and return seconds before the first step, and the largest memory before it and in all."""
+@dataclass
+class Watched:
+    """A training that is followed: its last event, and the largest memory during each."""
+
+    event: str = "start"
+    most_mib: dict[str, int] = field(default_factory=dict)
+    first_s: float = 0.0
+
+    def read(self, lines: IO[str]) -> None:
+        """Pass on what the training says, and keep the name of its last event."""
+        for line in lines:
+            print(line, end="", file=sys.stderr)
+            with suppress(ValueError, TypeError, KeyError):
+                said = json.loads(line)
+                self.event = said.get("title", said["event"])
+
+    def see(self, mib: int) -> None:
+        """Count what is held now."""
+        self.most_mib[self.event] = max(self.most_mib.get(self.event, 0), mib)
+
+
+def followed(asked: argparse.Namespace, run: Path, limit: str) -> Watched:
+    """Train for some steps; memory and the time before the first."""
     command = [
         sys.executable,
         "-m",
@@ -56,22 +80,23 @@ def followed(asked: argparse.Namespace, run: Path, limit: str) -> tuple[float, i
     ]
     for setting in (f"run={run}", f"limits.gpu_memory={limit}"):
         command += ["--set", setting]
-    idle, began, first_s, before, most = used_mib(asked.gpu), time.perf_counter(), 0.0, 0, 0
+    watched, idle, began = Watched(), used_mib(asked.gpu), time.perf_counter()
     (run / "metrics.jsonl").unlink(missing_ok=True)
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        threading.Thread(target=watched.read, args=(process.stdout,), daemon=True).start()
         while process.poll() is None:
-            most = max(most, used_mib(asked.gpu) - idle)
+            watched.see(used_mib(asked.gpu) - idle)
             steps = steps_of(run)
-            if steps and not first_s:
-                first_s = time.perf_counter() - began - steps[0]["step"] * steps[0]["step_s"]
-                before = most
+            if steps and not watched.first_s:
+                watched.first_s = time.perf_counter() - began - steps[0]["step"] * steps[0]["step_s"]
             if steps and steps[-1]["step"] >= _STEPS:
                 process.terminate()
                 process.wait()
             time.sleep(_TICK_S)
     if process.returncode not in (0, _ENDED):
         sys.exit(f"training ended with {process.returncode}: {' '.join(command)}")
-    return first_s, before, most
+    return watched
 
 
 def main() -> None:
@@ -82,15 +107,19 @@ def main() -> None:
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args()
-    print("| limit | plan | first step after | most MiB until steps are logged | most MiB | over the limit |")
+    print("| limit | plan | first step after | most MiB | over the limit | most MiB by event |")
     print("|---|---|---|---|---|---|")
     for limit in asked.limits.split(","):
         limit_mib = TypeAdapter(ByteSize).validate_python(limit) / 2**20
         with tempfile.TemporaryDirectory() as folder:
             for plan in ("made", "remembered"):
-                first_s, before, most = followed(asked, Path(folder) / "run", limit)
+                watched = followed(asked, Path(folder) / "run", limit)
+                most = max(watched.most_mib.values())
                 over = f"{max(0.0, most - limit_mib):.0f} MiB"
-                print(f"| {limit} | {plan} | {first_s:.1f} s | {before} | {most} | {over} |", flush=True)
+                events = ", ".join(f"{event} {mib}" for event, mib in watched.most_mib.items())
+                print(
+                    f"| {limit} | {plan} | {watched.first_s:.1f} s | {most} | {over} | {events} |", flush=True
+                )
 
 
 if __name__ == "__main__":
