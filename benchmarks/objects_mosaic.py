@@ -91,7 +91,7 @@ def main() -> None:
 def summary(
     options: argparse.Namespace, told: dict[tuple[str, int], dict], found: dict[int, list[Object]]
 ) -> dict:
-    """Put what the searches told beside each other."""
+    """Put what the searches found beside each other."""
     tiles = {}
     for tile_px in options.tiles:
         full, sparse = told["full", tile_px], told["sparse", tile_px]

@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def chain(name: str, root: Path, options: argparse.Namespace) -> dict:
-    """Train, predict and evaluate; what fails is told with the last lines it said."""
+    """Train, predict and evaluate; what fails is shown with the last lines it said."""
     job, run = EXAMPLES / f"{name}-maskrcnn.toml", options.runs / name
     settings = [f"data.root={root}", f"run={run}", *options.set]
     given = [word for setting in settings for word in ("--set", setting)]

@@ -8,7 +8,7 @@
     python benchmarks/plan_error.py --foretold FILE    # on the GPU: measures what was predicted
 
 Four networks, three sizes, float32 (TF32 in convolutions, as torch has it) and bfloat16; ways: a plain training step,
-one that makes tensors again, one that runs blocks again, one that moves tensors to host memory as well (on a GPU), and
+one that recomputes tensors, one that runs blocks again, one that moves tensors to host memory as well (on a GPU), and
 prediction. Sizes are such that the GPU is busy: a step of a small window takes as long as the host needs to call its
 operations, which differs by half from one minute to the next on a shared machine. The prediction comes from shapes
 alone (measure/tracing/step.py, plan/memory/cost.py); what is measured is the step that strategies/compose.py makes of

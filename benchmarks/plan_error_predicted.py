@@ -83,7 +83,7 @@ class Clocks:
 
 
 def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device) -> list[Way]:
-    """Predict a case as it is, with tensors made again, with blocks run again, and on a GPU with tensors moved."""
+    """Predict a case as it is, with tensors recomputed, with blocks run again, and on a GPU with tensors moved."""
     fuse = fuse_of(model, case, device)
     cost = traced(model, case, device, fuse)
     if not case.training:
@@ -112,7 +112,7 @@ def predict(model: nn.Module, case: Case, *, clock: Clock, device: torch.device)
 def _mixed(
     name: str, cost: StepCost, clock: Clock, settings: dict[str, Any], link: Link | None = None
 ) -> Way:
-    """Predict a step that is given a share of what it would hold: by what is made again, and what is moved."""
+    """Predict a step that is given a share of what it would hold: by what is recomputed, and what is moved."""
     resident_bytes = cost.lasting_bytes
     budget_bytes = resident_bytes + SHARES[name] * (cost.peak_bytes() - resident_bytes)
     found = mix(cost, find_recipes(cost, clock.again_s), clock.op_s, link, budget_bytes)

@@ -52,7 +52,7 @@ WAYS = {  # short name: how the table calls it
     "ours-budget": "ours on compiled, budget 0.5",
 }
 # Share of what is saved that a way is to free, as the planner would: the most bytes for a second first. Or as much of
-# it as the planner finds: a skip that is made again is nothing to make a concatenation from.
+# it as the planner finds: a skip that is recomputed is nothing to make a concatenation from.
 SHARES = {"third": 0.34, "half": 0.5}
 # what a way may fail with and the others go on: out of memory, not to be compiled, another version of torch
 FAILURES = (RuntimeError, AssertionError, AttributeError, TypeError, OutsizeError)
@@ -167,7 +167,7 @@ def planned(setting: Setting, share: float) -> frozenset[Key]:
     keys: set[Key] = set()
     gone: set[int] = set()
     needed: set[int] = set()
-    cheap = [each for each in find_recipes(cost, clock.again_s) if not each.dear and not each.through]
+    cheap = [each for each in find_recipes(cost, clock.again_s) if not each.costly and not each.through]
     for recipe in sorted(cheap, key=lambda each: each.cost_s / each.freed_bytes):
         if left_bytes <= 0:
             break

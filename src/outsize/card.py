@@ -58,7 +58,7 @@ def save_checkpoint(path: Path, model: nn.Module, card: Card) -> None:
     """
     settings: Mapping[str, Any] = getattr(
         model, "settings", {}
-    )  # what the job left to the model is told, too
+    )  # what the job left to the model is listed, too
     card = replace(card, maps=input_maps(model), options={**card.options, **settings})
     if hasattr(model, "outputs"):
         card = replace(card, options={**card.options, "output": model.output})
@@ -107,7 +107,7 @@ def _card_from(tree: dict[str, Any], path: Path) -> Card:
         )
     classes = tuple(ClassSpec.model_validate(each) for each in tree["classes"])
     if len({each.name for each in classes}) != len(classes) or not classes:
-        raise ValueError("classes that are none, or not told apart by their names")
+        raise ValueError("no classes, or two of one name")
     numbers = TypeAdapter(tuple[FiniteFloat, ...])
     mean, std = (numbers.validate_python(tree["statistics"][name], strict=False) for name in ("mean", "std"))
     resolution = None if tree["resolution"] is None else numbers.validate_python(tree["resolution"])

@@ -38,7 +38,7 @@ EVERYTHING = Plan(
     rejected=(Rejected("core 2048 px", "needs 9 GiB"),),
     tiles=TILING,
     micro_batches=2,
-    recompute=Recompute((FIRST, SECOND), ("trunk",), dear=(("stem", 1),), waits=(2, 0)),
+    recompute=Recompute((FIRST, SECOND), ("trunk",), costly=(("stem", 1),), waits=(2, 0)),
     swap=Swap((PlannedSwap(FIRST, 2**20, SECOND, FIRST, late=True),), 2**20 + 512, ahead_bytes=1024),
     compile=Compile(("a.b", "c"), 0.5),
     fuse=Fuse(("a",), ("b",), ("c",), ("d",), ("e",), ("f",), (("d", "g"),)),
@@ -115,3 +115,9 @@ def test_a_tiling_gives_the_grid_its_halo_by_axis() -> None:
     assert (halo.rows, halo.cols, halo.stride_px) == (Reach(32, 16), Reach(48, 64), 16)
     read = cover(2000, 2000, TILING.core_px, halo)[20].read
     assert (read.height, read.width) == (32 + 256 + 16, 48 + 256 + 64)
+
+
+def test_a_plan_of_an_older_run_is_read() -> None:
+    tree = json.loads(json.dumps(EVERYTHING.as_dict()))
+    tree["recompute"]["dear"] = tree["recompute"].pop("costly")
+    assert plan_from_dict(tree) == EVERYTHING

@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 def _facts(kinds: Sequence[tuple[str, str, bool]]) -> StepFacts:
-    """Return a step of operations by kind, module and whether they run on the way back."""
+    """Return a step of operations by kind, module and whether they run in backward."""
     ops = tuple(
         StepOp(index, kind, module, 0, backward, (), (), 0, 1, "bfloat16")
         for index, (kind, module, backward) in enumerate(kinds)

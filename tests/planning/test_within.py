@@ -114,7 +114,7 @@ def test_a_module_that_cannot_be_followed_is_recorded_in_a_real_step() -> None:
 
 
 class _Again(_Fussy):
-    """Runs a block a second time on the way back, where nobody saw its tensors in forward."""
+    """Runs a block a second time in backward, where nobody saw its tensors in forward."""
 
     def forward(self, images: Tensor) -> Tensor:
         scale = 2.0 if images.mean().item() > 0 else 1.0

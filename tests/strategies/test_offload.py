@@ -197,10 +197,10 @@ def test_convolutions_do_not_run_again_when_their_weights_are_on_the_host() -> N
             device="cpu",
         )
         hosted = offloaded(facts, weights, Link(1e9, 1e9)).facts
-        dear, left = (find_recipes(StepCost(each), lambda _: 1.0) for each in (facts, hosted))
-        assert any(recipe.dear for recipe in dear)
+        costly, left = (find_recipes(StepCost(each), lambda _: 1.0) for each in (facts, hosted))
+        assert any(recipe.costly for recipe in costly)
         assert left
-        assert not any(recipe.dear for recipe in left)
+        assert not any(recipe.costly for recipe in left)
 
 
 def test_a_forward_that_broke_off_does_no_harm() -> None:

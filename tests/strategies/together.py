@@ -112,7 +112,7 @@ def _fusible(norm: str) -> Fuse:
 
 @cache
 def _recomputed(norm: str, fuse: Fuse | None, *, compiles: bool, offloads: bool, swaps: bool) -> Recompute:
-    """Name all that can be made again, by convolutions, too, where their weights are there; and a block besides."""
+    """Name all that can be recomputed, by convolutions, too, where their weights are there; and a block besides."""
 
     @contextmanager
     def around(twin: nn.Module) -> Iterator[None]:
@@ -122,7 +122,7 @@ def _recomputed(norm: str, fuse: Fuse | None, *, compiles: bool, offloads: bool,
     cost = StepCost(trace_step(build(norm), _SMALL, loss=_loss, device="cpu", around=around))
     recipes = find_recipes(cost, lambda _: 1e-6)
     if offloads:
-        recipes = tuple(each for each in recipes if not each.dear)
+        recipes = tuple(each for each in recipes if not each.costly)
     found = mix(cost, recipes, lambda _: 1e-6, None, 0).as_recompute() if recipes else None
     # A block keeps nothing, nobody sees what a compiled one saves, and a loss is another one here. What is moved is
     # kept, and so is what would be made from it.
@@ -130,7 +130,7 @@ def _recomputed(norm: str, fuse: Fuse | None, *, compiles: bool, offloads: bool,
     known = () if found is None else found.saved
     saved = tuple(key for key in known if key[0] and not key[0].startswith(others))
     assert saved or swaps or offloads
-    return Recompute(saved, blocks=(_BLOCK,), dear=() if found is None else found.dear)
+    return Recompute(saved, blocks=(_BLOCK,), costly=() if found is None else found.costly)
 
 
 def _moved(second: str, num_samples: int, side_px: int) -> Swap:

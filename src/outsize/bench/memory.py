@@ -206,7 +206,7 @@ def _run_rounds(
                 for entry in (*running[first:], *running[:first]):
                     if entry.name not in slow or number % _EVERY == 0:
                         _take_turn(made_up, entry, number)
-                    bar.advance(1, **_told(entry, number))
+                    bar.advance(1, **_shown(entry, number))
                 if number + 1 == _EVERY // 2 and plain is not None:
                     slow = {each.name for each in running if _is_slow(each, plain)}
     except (KeyboardInterrupt, Stopped):
@@ -221,7 +221,7 @@ def _run_rounds(
     return rounds
 
 
-def _told(entry: Entry, number: int) -> dict[str, object]:
+def _shown(entry: Entry, number: int) -> dict[str, object]:
     turn = entry.turns.get(number)
     return {"way": entry.label} if turn is None else {"way": entry.label, "ms": round(turn.ms, 2)}
 

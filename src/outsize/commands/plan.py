@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outsize.planning.jobs import Planned
     from outsize.planning.situation import Situation
 
-_MAX_REJECTED = 6  # told; plan.json has all of them
+_MAX_REJECTED = 6  # shown; plan.json has all of them
 
 
 def plan(

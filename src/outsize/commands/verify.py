@@ -69,14 +69,14 @@ def _tiles(ready: Ready, info: SceneInfo, result: dict[str, Any], reporter: Repo
     for proof in prove_tiles(ready, info):
         match proof:
             case TiledProof():
-                told = result["tiled_equals_whole"][proof.dtype] = proof.as_dict()
+                details = result["tiled_equals_whole"][proof.dtype] = proof.as_dict()
             case HaloProof():
-                told = result["halo_probe"] = proof.as_dict()
+                details = result["halo_probe"] = proof.as_dict()
             case TrialProof():
-                told = result["trial"] = proof.as_dict()
+                details = result["trial"] = proof.as_dict()
             case _:
-                told = {}
-        reporter.say("verify", proof.text(), **told)
+                details = {}
+        reporter.say("verify", proof.text(), **details)
         failures += [proof.failure] if proof.failure else []
     return failures
 

@@ -208,6 +208,6 @@ def _first_bands(paths: Sequence[Path], data: DataSection) -> tuple[str, ...]:
     for path in paths:
         try:
             return own_bands(open_image(path, data))
-        except OutsizeError:  # told where the image is opened with its labels
+        except OutsizeError:  # reported where the image is opened with its labels
             continue
     return ()

@@ -65,7 +65,7 @@ def holding(
     """Hold the lock file `path` while the block runs; `what` is what it stands for, in an error.
 
     With `take_over` a lock that was left on another host counts as free. With `wait` others are waited for, which is
-    for locks that are held for a moment. `tell` is told what was taken over. Raises InUseError, OSError.
+    for locks that are held for a moment. `tell` is called with what was taken over. Raises InUseError, OSError.
     """
     path = path.parent.resolve() / path.name
     for attempt in count():

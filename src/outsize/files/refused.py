@@ -17,7 +17,7 @@ _MOST_LETTERS = 200
 
 
 def refused_name(error: BaseException) -> OutsizeError | None:
-    """Return what a user is told of a name that the system refuses; None where something else went wrong."""
+    """Return what a user reads of a name that the system refuses; None where something else went wrong."""
     if not isinstance(error, OSError) or error.errno not in _REMEDIES or error.filename is None:
         return None
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else "a file"

@@ -68,14 +68,14 @@ class Ready:
     def about(self, scene: SceneInfo) -> dict[str, Any]:
         """Return what a result says of how it was computed, and of what it equals where it is exact."""
         size = scene.height, scene.width
-        told: dict[str, Any] = {"exact": self.plan.exact}
+        summary: dict[str, Any] = {"exact": self.plan.exact}
         if self.plan.exact and self.plan.passes is not None:
             inputs = num_inputs(self.model, len(self.card.bands))
-            told["equals"] = equal_to(self.model, inputs, size, self.plan.passes.stride_px)
+            summary["equals"] = equal_to(self.model, inputs, size, self.plan.passes.stride_px)
         elif self.plan.exact:
-            told["equals"] = compared_with(self.tiling_of(scene), self.model, size)
-        told["precision"] = self.settings.precision
-        return told | ({"output": self.said} if self.said else {})
+            summary["equals"] = compared_with(self.tiling_of(scene), self.model, size)
+        summary["precision"] = self.settings.precision
+        return summary | ({"output": self.said} if self.said else {})
 
     @property
     def takes_whole(self) -> bool:

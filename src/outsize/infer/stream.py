@@ -250,7 +250,7 @@ class _Runner:
 
 
 def answer(model: nn.Module, inputs: Tensor, settings: Settings) -> Tensor:
-    """Run a model on normalised windows, in its own type and layout; what it raises is told in one line."""
+    """Run a model on normalised windows, in its own type and layout; what it raises is reported in one line."""
     layout = torch.channels_last if settings.channels_last else torch.contiguous_format
     inputs = inputs.to(settings.dtype).contiguous(memory_format=layout)
     try:

@@ -21,7 +21,7 @@ _NAMED_NM = {
     **dict.fromkeys(("swir", "swir1", "swir16"), 1610.0),
     **dict.fromkeys(("swir2", "swir22"), 2190.0),
 }
-# Landsat's plain B1, B2, ... are told from Sentinel-2's by what stands before: SR_B4, LC08_B4, L8_B4.
+# Landsat's plain B1, B2, ... differ from Sentinel-2's by what stands before: SR_B4, LC08_B4, L8_B4.
 _SENTINEL_2 = dict(
     zip(
         ["1", "2", "3", "4", "5", "6", "7", "8", "8a", "9", "10", "11", "12"],

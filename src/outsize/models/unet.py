@@ -102,7 +102,7 @@ class UNet(nn.Module):
 
 
 class JoinedConv2d(nn.Conv2d):
-    """A convolution of a skip and what comes up to it, side by side; a module, so that others can find the place."""
+    """A convolution of a skip and the enlarged map below it, side by side; a module, so that it can be found."""
 
     def forward(self, skip: Tensor, up: Tensor) -> Tensor:  # type: ignore[override]
         """Return the convolution of both, the skip's channels first."""

@@ -6,7 +6,7 @@ A storage that is recomputed lives twice, with nothing in between:
     kept      ----born=================dies-----
     anew      ----born==|...............|=======--     forward lets go; first use in backward
     twice     ----born==============|------------      what leaves a block stays for those outside,
-                                      |=======--       and is made again for those inside
+                                      |=======--       and is recomputed for those inside
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Changed:
 
     anew: Mapping[int, int] = field(
         default_factory=dict
-    )  # dropped after forward, made again at this operation
+    )  # dropped after forward, recomputed at this operation
     held: Mapping[int, int] = field(
         default_factory=dict
     )  # kept until before this operation, for others to be made
     twice: Mapping[int, tuple[int, int]] = field(
         default_factory=dict
-    )  # kept until before the first operation, and made again at the second
+    )  # kept until before the first operation, and recomputed at the second
     passing: Mapping[int, int] = field(
         default_factory=dict
-    )  # bytes on the way to what is made again, more than the operation makes itself when they are gone
+    )  # bytes on the way to what is recomputed, more than the operation makes itself when they are gone
 
 
 NOTHING = Changed()
@@ -96,7 +96,7 @@ class StepCost:
             sources = {self.by_index[source].role for source in maker.inputs}
             if maker.kind == "_to_copy" and sources == {"weight"}:
                 found[each] = self.turn
-        # of a block that runs again on the way back, or nobody's in forward
+        # of a block that runs again in backward, or nobody's in forward
         for storage in self.facts.storages:
             found.setdefault(storage.index, storage.dies)
         return found
@@ -141,7 +141,7 @@ class StepCost:
 
     @cached_property
     def made_bytes(self) -> list[int]:
-        """What each operation makes: memory that is not taken yet while its inputs are made again."""
+        """What each operation makes: memory that is not taken yet while its inputs are recomputed."""
         found = [0] * len(self.facts.ops)
         for each in self.facts.storages:
             if each.born >= 0:

@@ -48,13 +48,13 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Recompute:
-    """What is made again on the way back instead of being kept."""
+    """What is recomputed in backward instead of being kept."""
 
     saved: tuple[Key, ...] = ()  # tensors, each made by cheap operations from others that are kept
     blocks: tuple[str, ...] = ()  # modules that keep only what goes into them
-    dear: tuple[tuple[str, int], ...] = ()  # module and call of convolutions that may run again for `saved`
+    costly: tuple[tuple[str, int], ...] = ()  # module and call of convolutions that may run again for `saved`
     # For each of `saved`: made on the way to a tensor that was saved at most so many later, it stays for its own use,
-    # else it is made again then. (): as is usual.
+    # else it is recomputed then. (): as is usual.
     waits: tuple[int, ...] = ()
 
 
@@ -101,7 +101,7 @@ class Fuse:
     pools: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()  # convolutions of two tensors side by side, whose gradients are found apart
     columns: tuple[str, ...] = ()  # convolutions of rows far apart, which are run on folded pictures
-    enlargings: tuple[str, ...] = ()  # bilinear ones, whose way back is two matrix products
+    enlargings: tuple[str, ...] = ()  # bilinear ones, whose backward is two matrix products
     shifts: tuple[tuple[str, str], ...] = ()  # a join, and the layer before it whose bias it adds
 
 
@@ -205,9 +205,9 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         tiles = Tiling(**{**tiles, **pairs})
     recompute = tree["recompute"]
     if recompute is not None:
-        dear = tuple((path, call) for path, call in recompute.get("dear", ()))
+        costly = tuple((path, call) for path, call in recompute.get("costly", recompute.get("dear", ())))
         waits = tuple(recompute.get("waits", ()))
-        recompute = Recompute(tuple(map(_key, recompute["saved"])), tuple(recompute["blocks"]), dear, waits)
+        recompute = Recompute(tuple(map(_key, recompute["saved"])), tuple(recompute["blocks"]), costly, waits)
     swap = tree["swap"]
     if swap is not None:
         swap = Swap(tuple(map(_moved, swap["moved"])), swap["pinned_bytes"], swap.get("ahead_bytes"))

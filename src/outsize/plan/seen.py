@@ -45,7 +45,7 @@ def grouped(ops: Sequence[StepOp]) -> dict[str, list[StepOp]]:
 def as_seen(facts: StepFacts, learnt: Learnt) -> StepFacts:
     """Return facts of a step whose operations take what those of a real one did, in the order they ran.
 
-    A block that is run again does on the way back what it did before, and takes as much. Where a single value was seen
+    A block that is run again does in backward what it did before, and takes as much. Where a single value was seen
     of a group of several it is that of all; of a group of which more or fewer were seen nothing is known but how long
     they take on the whole.
     """
@@ -65,7 +65,7 @@ def paced(ops: Sequence[StepOp], paces: Mapping[str, Sequence[float]]) -> tuple[
 def _placed(ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]], *, spread: bool) -> dict[int, float]:
     """Return what was seen by index of the operation: in the order they ran, and again for what is run again.
 
-    What has a module on the way back is run again, as its module was before. With `spread`, those of which others were
+    What has a module in backward is run again, as its module was before. With `spread`, those of which others were
     seen are as their group was on the whole, or their kind.
     """
     placed: dict[int, float] = {}
@@ -91,7 +91,7 @@ def _placed(ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]], *, sprea
 def _spread(
     ops: Sequence[StepOp], seen: Mapping[str, Sequence[float]], placed: Mapping[int, float]
 ) -> dict[int, float]:
-    """Return means for operations on the way back that have no value: of their group, or of their kind before."""
+    """Return means for operations in backward that have no value: of their group, or of their kind before."""
     sums: dict[str, list[float]] = {}
     for op in ops:
         if not op.backward and op.index in placed:

@@ -1,4 +1,4 @@
-"""One step of a model as numbers: what runs, what memory it makes, and what autograd keeps for the way back."""
+"""One step of a model as numbers: what runs, what memory it makes, and what autograd keeps for backward."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StepOp:
     flops: int
     moved_bytes: int  # of all tensors read and written, each once
     dtype: str  # of the first output: "float32", "bfloat16"
-    can_repeat: bool = True  # in backward, to make again what it made: not in a frozen part of a model
+    can_repeat: bool = True  # in backward, to recompute what it made: not in a frozen part of a model
     # of what a GPU adds a bias to behind a convolution, or of the gradient that it sums for one
     biased_bytes: int = 0
     depth: int = 0  # channels of what a convolution on a GPU reads; 0: not known, or in groups

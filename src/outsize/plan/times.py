@@ -150,7 +150,7 @@ def op_seconds(op: StepOp, rates: Rates, *, tf32: bool, training: bool = True) -
     once_s = op.moved_bytes * part["memory"] / (rates.memory_bytes_per_s * MEMORY)
     if not op.flops:
         return _moving_s(op, once_s, training=training)
-    # torch rounds to TF32 in convolutions; in products only where it is told to
+    # torch rounds to TF32 in convolutions; in products only where that is allowed
     precision = _PRECISION.get(op.dtype, "tf32" if tf32 and op.kind not in _PRODUCTS else "fp32")
     full_s = op.flops * part["arithmetic"] / rates.flops_per_s(precision)
     if op.flops < _THIN_FLOPS_PER_BYTE * op.moved_bytes:

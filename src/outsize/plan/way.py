@@ -52,7 +52,7 @@ class StepRequest:
     # why the answer of GPUs that share the batch is not that of one GPU, however each runs its part; None: it is
     spread: str | None = None
     across_pixels: str | None = None  # what makes a tile differ from the whole, besides the halo's obstacles
-    again_s: OpSeconds | None = None  # of an operation whose result is made again; None: as the first time
+    again_s: OpSeconds | None = None  # of an operation whose result is recomputed; None: as the first time
     host_op_s: float = 0.0  # for the host to call a small operation
     overlaps: bool = True  # host and device work at the same time
     records: bool = (
@@ -142,9 +142,9 @@ def in_words(found: Mixture) -> str:
         moved_bytes = sum(each.size_bytes for each in found.swap.moved)
         parts.append(f"move {format_bytes(moved_bytes)} to host memory")
     if found.recipes:
-        num_dear = len({call for recipe in found.recipes for call in recipe.dear})
+        num_costly = len({call for recipe in found.recipes for call in recipe.costly})
         parts.append(
             f"recompute {format_count(len(found.recipes), 'tensor')}"
-            + f", {format_count(num_dear, 'convolution')}" * (num_dear > 0)
+            + f", {format_count(num_costly, 'convolution')}" * (num_costly > 0)
         )
     return " and ".join(parts)

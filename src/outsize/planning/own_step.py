@@ -1,4 +1,4 @@
-"""A training step of anyone's module, as `outsize.within` is told of it: checked, followed on shapes, or run."""
+"""A training step of anyone's module, as `outsize.within` is given it: checked, followed on shapes, or run."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _with_state(step: OwnStep, facts: StepFacts) -> StepFacts:
 
 
 def traced(step: OwnStep, blocks: tuple[str, ...] = ()) -> StepFacts:
-    """Follow a step on shapes; the blocks are run again on the way back."""
+    """Follow a step on shapes; the blocks are run again in backward."""
 
     def value(model: nn.Module, batch: Any) -> Tensor:
         with checkpointed(model, blocks, tell=lambda _: None):
@@ -290,7 +290,10 @@ def _state_bytes(model: nn.Module, optimizer: MakeOptimizer) -> int:
     try:
         return state_bytes(model, optimizer)
     except _MISTAKES as error:
-        problem, needed = "the optimizer's state cannot be counted", "one that steps without being told more"
+        problem, needed = (
+            "the optimizer's state cannot be counted",
+            "one that steps without further arguments",
+        )
         remedy = "give such a one, or optimizer=None and leave room for its state"
         raise ModelError(explain(problem, first_line(error), needed, remedy)) from error
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from outsize.tiles.window import Window
 
-# GDAL is told these: it would try 130 others, many of which read what a file names, some over a network. PNG and JPEG
-# are read by Pillow, and by GDAL only in a VRT of ours.
+# GDAL is limited to these: it would try 130 others, many of which read what a file names, some over a network. PNG and
+# JPEG are read by Pillow, and by GDAL only in a VRT of ours.
 OWN_DRIVERS = ("GTiff", "JP2OpenJPEG", "JP2ECW", "JP2KAK", "JP2MrSID", "PNG", "JPEG")
 
 GDAL_TYPES = {"uint8": "Byte", "uint16": "UInt16", "int16": "Int16", "float32": "Float32"}

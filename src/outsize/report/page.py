@@ -77,7 +77,7 @@ footer{color:var(--soft);font-size:.86rem;margin:48px 0 32px;border-top:1px soli
 
 def make_page(runs: Sequence[Path], chapter_of: Callable[[str], Chapter], *, version: str, when: str) -> str:
     """Return the report of one or several runs as HTML; each task has a chapter of its own."""
-    stories = _told_apart([gather(path) for path in runs])
+    stories = _distinct([gather(path) for path in runs])
     names = " and ".join(story.name for story in stories)
     head = tag(
         "head",
@@ -113,7 +113,7 @@ def make_page(runs: Sequence[Path], chapter_of: Callable[[str], Chapter], *, ver
     return f"<!DOCTYPE html>\n{page}\n"
 
 
-def _told_apart(stories: Sequence[Story]) -> list[Story]:
+def _distinct(stories: Sequence[Story]) -> list[Story]:
     """Name runs by their whole path where the names of their folders are equal."""
     names = [story.name for story in stories]
     return [

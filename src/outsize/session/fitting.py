@@ -85,7 +85,7 @@ def fit_job(
             copied_s=feed.copied_s,
             **saving.hooks(),
         )
-        with _shortage_told():
+        with _shortage_reported():
             position = fit(prepared.model, step, recipe, hooks, _taken_up(state, feed, prepared.model))
     if position.missed:
         tell(f"train.max_minutes was over before {named_phases(position.missed)} began")
@@ -148,7 +148,7 @@ def named_phases(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def _shortage_told() -> Iterator[None]:
+def _shortage_reported() -> Iterator[None]:
     """Say in one line that memory ran out in the optimizer or in validation; steps help themselves."""
     from outsize.measure.memory import ran_out
 

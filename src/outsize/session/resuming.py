@@ -25,7 +25,7 @@ _RATES = ("lr", "momentum", "weight_decay", "schedule", "warmup_steps", "power",
 _WAYS = ("precision", "fuse", "graph", "compile")  # to run a step, by a plan of their own
 _HABITS = ("early_stop_epochs", "checkpoint_steps", "workers")
 _FREE = re.compile(rf"train\.({'|'.join((*_RATES, *_WAYS, *_HABITS))}|phases\.\d+\.lr)")
-_MAX_CHARS = 40  # of a value that is told
+_MAX_CHARS = 40  # of a value that is shown
 
 Changes = Mapping[str, tuple[Any, Any]]  # by key: the value before, and the one from now on
 
@@ -77,8 +77,8 @@ def go_on_with(run: RunFolder, job: Job, changes: Changes, step: int, reporter: 
     if not changes:
         return
     write_text(run.job, dump_job(job))
-    told = listed([_change(key, *values) for key, values in changes.items()], len(changes))
-    reporter.say("changes", f"from step {step:,} on, {told}", step=step, changes=_plain(changes))
+    summary = listed([_change(key, *values) for key, values in changes.items()], len(changes))
+    reporter.say("changes", f"from step {step:,} on, {summary}", step=step, changes=_plain(changes))
 
 
 def changes_line(changes: Changes, position: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def begin(run: RunFolder, job: Job) -> None:
     from outsize.train.checkpoint import earlier
 
     cards = (run.best.with_suffix(".json"), run.last.with_suffix(".json"))
-    told = (run.scores, run.verify, run.path / info_of(job.task).comparison, run.predictions / LEDGER)
+    summary = (run.scores, run.verify, run.path / info_of(job.task).comparison, run.predictions / LEDGER)
     events = run.events.glob("events.out.tfevents.*.outsize")
     for old in (
         run.state,
@@ -209,7 +209,7 @@ def begin(run: RunFolder, job: Job) -> None:
         run.last,
         run.init,
         *cards,
-        *told,
+        *summary,
         *events,
     ):
         with output_errors(old):

@@ -18,15 +18,15 @@ def memory_taken(
 ) -> Callable[[], dict[str, Any]]:
     """Return what is called before validations: it tells the peak of the steps before the first, for the log.
 
-    Afterwards nobody could tell the memory of steps from that of validation. Nothing is told on a CPU.
+    Afterwards nobody could tell the memory of steps from that of validation. Nothing is reported on a CPU.
     """
-    told, first = device.type != "cuda", plan_now()
+    reported, first = device.type != "cuda", plan_now()
 
     def tell() -> dict[str, Any]:
-        nonlocal told
-        if told:
+        nonlocal reported
+        if reported:
             return {}
-        told = True
+        reported = True
         import torch
 
         taken_bytes = torch.cuda.max_memory_allocated(device)

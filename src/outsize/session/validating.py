@@ -69,7 +69,7 @@ def validate_with_less(
 def log_and_say(
     judged: TaskInfo, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]
 ) -> None:
-    """Write one line of metrics; a step moves the bar, an epoch is told."""
+    """Write one line of metrics; a step moves the bar, an epoch is reported."""
     log.line(record)
     if record["kind"] == "step":
         if record["step"] % 10 == 0:
@@ -77,11 +77,11 @@ def log_and_say(
         bar.advance()
         return
     score, name = judged.score, judged.score_name
-    text, told = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}", {score: record[score]}
+    text, extra = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}", {score: record[score]}
     if record.get("unanswered_px"):
-        told["unanswered_px"] = record["unanswered_px"]
+        extra["unanswered_px"] = record["unanswered_px"]
         text += (
             f"; warning: {format_count(record['unanswered_px'], 'pixel')} count as wrong, for the logits there are NaN "
             "or infinite"
         )
-    reporter.say("epoch", text, epoch=record["epoch"], **told)
+    reporter.say("epoch", text, epoch=record["epoch"], **extra)

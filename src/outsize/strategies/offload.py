@@ -7,7 +7,7 @@ gradients leave when they are complete, and the optimizer runs on the host.
     host     all weights, their gradients, the optimizer's state
     device   . block 0 .|. block 1 .|. block 2 .|. block 2 .|. block 1 .|. block 0 .   vectors (biases, norms), buffers
 
-Vectors stay on the device: they are next to nothing, and what is made again in backward (a batch norm of one block, for
+Vectors stay on the device: they are next to nothing, and what is recomputed in backward (a batch norm of one block, for
 another block) needs them when the block they belong to is not there.
 """
 

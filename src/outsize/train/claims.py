@@ -113,13 +113,13 @@ def of_swap(proof: SwapProof, kind: str) -> Claim:
     if proof.num_moved == 0:
         why = f"none of its {proof.num_keys} tensors came up in a step in float64"
         return Claim("swap", False, why, "train with train.precision = 'fp32', and verify that run")
-    told = f"{proof.apart.text()}, {proof.num_moved} tensors moved"
+    detail = f"{proof.apart.text()}, {proof.num_moved} tensors moved"
     if not proof.passed:
-        return Claim("swap", False, f"a step that moves differs: {told}", failed=True)
+        return Claim("swap", False, f"a step that moves differs: {detail}", failed=True)
     streams = (
         "" if kind == "cuda" else "; by copies of a CPU: that a GPU's streams wait for each other needs a GPU"
     )
-    return Claim("swap", True, f"a step that moves is the resident one: {told}{streams}")
+    return Claim("swap", True, f"a step that moves is the resident one: {detail}{streams}")
 
 
 def of_compile(device: torch.device) -> Claim | None:
@@ -167,10 +167,10 @@ def of_fuse(plan: Plan, ground: ProvingGround) -> Claim:
             fused = rough.run(small)[0]
     own, far = apart(usual, wanted), apart(fused, wanted)
     tolerance = max(_LEAST_TOLERANCE, _TIMES_ROUNDING * own.largest)
-    told = f"{far.text()} from float64 (tolerance {tolerance:.0e}, torch's own differ by {own.largest:.0e})"
+    detail = f"{far.text()} from float64 (tolerance {tolerance:.0e}, torch's own differ by {own.largest:.0e})"
     if on_gpu or far.largest > tolerance:
-        return _compared("fuse", far, tolerance, f"a step of fused layers in float32: {told}")
-    why = f"its kernels need a GPU (the same formulas in torch's operations: {told})"
+        return _compared("fuse", far, tolerance, f"a step of fused layers in float32: {detail}")
+    why = f"its kernels need a GPU (the same formulas in torch's operations: {detail})"
     return Claim("fuse", False, why, _ON_A_GPU)
 
 
@@ -202,14 +202,14 @@ def _recorded_apart(plan: Plan, ground: ProvingGround) -> Apart | str:
 
     small, trial = ground.trial(plan)
     recorded = replace(small, graph=True, paged=plan.paged, swap=None)  # moved ones are proved by themselves
-    told: list[str] = []
+    detail: list[str] = []
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         try:
-            ours = trial.run_often(recorded, NUM_PLAIN + 2, told.append)
+            ours = trial.run_often(recorded, NUM_PLAIN + 2, detail.append)
         except torch.OutOfMemoryError as error:
             return str(error).partition("\n")[0]
-        theirs = trial.run_often(small.plain(), NUM_PLAIN + 2, told.append)
-    return told[0] if told else apart(ours, theirs)
+        theirs = trial.run_often(small.plain(), NUM_PLAIN + 2, detail.append)
+    return detail[0] if detail else apart(ours, theirs)
 
 
 def _apart(plan: Plan, without: Plan, ground: ProvingGround) -> Apart:

@@ -20,7 +20,7 @@ class StepProof:
     num_tiles: int
     num_micro_batches: int
     num_blocks: int
-    num_keys: int  # saved tensors that the plan wants made again
+    num_keys: int  # saved tensors that the plan wants recomputed
     num_moved_blocks: int  # whose weights come from the host
     num_compiled: int  # blocks that are
     unmet: tuple[str, ...]  # those of them that the step did not save
@@ -28,7 +28,7 @@ class StepProof:
 
     @property
     def num_made(self) -> int:
-        """Saved tensors that were made again."""
+        """Saved tensors that were recomputed."""
         return self.num_keys - len(self.unmet) - len(self.refused)
 
     def as_dict(self) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class StepTrial:
         from outsize.strategies.saved import SavedTensors
 
         model, recompute = self._twin(), plan.recompute or Recompute()
-        saved = SavedTensors(model, frozenset(recompute.saved), dear=frozenset(recompute.dear))
+        saved = SavedTensors(model, frozenset(recompute.saved), costly=frozenset(recompute.costly))
 
         @contextmanager
         def recomputing() -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Which saved tensors can be made again, and from what."""
+"""Which saved tensors can be recomputed, and from what."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KIB = 1024
 
 
 def _cheap(facts: StepFacts) -> list[StorageRecipe]:
-    return [each for each in find_recipes(StepCost(facts), lambda op: 1e-3) if not each.dear]
+    return [each for each in find_recipes(StepCost(facts), lambda op: 1e-3) if not each.costly]
 
 
 def test_recipes_are_found_through_in_place_changes(small_step: StepFacts) -> None:
@@ -43,9 +43,9 @@ def test_what_was_changed_in_place_since_is_no_source(small_step: StepFacts) -> 
 
 
 def test_a_convolution_is_made_again_from_what_goes_into_it(small_step: StepFacts) -> None:
-    recipe, *past = [each for each in find_recipes(StepCost(small_step), lambda op: 1e-3) if each.dear]
+    recipe, *past = [each for each in find_recipes(StepCost(small_step), lambda op: 1e-3) if each.costly]
     assert all(each.through for each in past)
-    assert (recipe.storage, recipe.leaves, recipe.dear) == (2, {0, 1}, (("m", 0),))
+    assert (recipe.storage, recipe.leaves, recipe.costly) == (2, {0, 1}, (("m", 0),))
     assert recipe.back == 7
     assert recipe.passing_bytes == 0
 
@@ -64,8 +64,8 @@ def test_one_way_has_one_convolution_for_each_storage_on_it(chain: Callable[...,
     recipes = find_recipes(StepCost(chain(1, 64, num_layers=8)), lambda op: 1e-6)
     alone = [each for each in recipes if not each.through]
     assert len(alone) == 16
-    assert sum(len(each.dear) for each in alone) == 8
-    assert all(len(each.dear) <= 1 + len(each.through) <= 5 for each in recipes)
+    assert sum(len(each.costly) for each in alone) == 8
+    assert all(len(each.costly) <= 1 + len(each.through) <= 5 for each in recipes)
 
 
 def test_a_source_is_kept_or_made_on_the_way() -> None:

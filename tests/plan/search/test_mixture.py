@@ -1,4 +1,4 @@
-"""The best mix of what is moved and what is made again."""
+"""The best mix of what is moved and what is recomputed."""
 
 from __future__ import annotations
 

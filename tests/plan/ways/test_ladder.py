@@ -306,8 +306,8 @@ def test_the_optimizer_comes_once_however_many_parts_there_are(task: StepRequest
 
 
 def test_recipes_go_by_the_time_to_make_a_result_again(task: StepRequest) -> None:
-    dear = replace(task, again_s=lambda op: 1e6)
-    some = [way for way in ways(dear, 0) if "tensors" in way.name]
+    costly = replace(task, again_s=lambda op: 1e6)
+    some = [way for way in ways(costly, 0) if "tensors" in way.name]
     assert some
     assert all(way.step_s > 1e6 for way in some)
 

@@ -1,4 +1,4 @@
-"""What the plan names is made again; what it names in vain is told, once."""
+"""What the plan names is recomputed; what it names in vain is told, once."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_what_is_not_there_or_cannot_be_made_again_is_told_once() -> None:
             loss = model(IMAGES).sum()
         loss.backward()
     (text,) = told
-    assert text.startswith("of 2 tensors that the plan makes again, 1 are not saved, the first in 9")
-    assert "1 cannot be made again and are kept, the first in 0" in text
+    assert text.startswith("of 2 tensors that the plan recomputes, 1 are not saved, the first in 9")
+    assert "1 cannot be recomputed and are kept, the first in 0" in text
 
 
 def test_blocks_alone_need_no_watching() -> None:

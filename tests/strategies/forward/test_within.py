@@ -123,7 +123,7 @@ def test_a_later_call_that_misses_the_plan_is_told_once() -> None:
             for _ in range(2):
                 _loss(model, IMAGES).backward()
         model.squares = True
-        with pytest.warns(UserWarning, match=r"of \d+ tensors that the plan makes again, \d+ are not saved"):
+        with pytest.warns(UserWarning, match=r"of \d+ tensors that the plan recomputes, \d+ are not saved"):
             _loss(model, IMAGES).backward()
         with _silence():
             _loss(model, IMAGES).backward()

@@ -1,4 +1,4 @@
-"""Bilinear enlarging with a way back by products: torch's results and gradients, and facts that see the products."""
+"""Bilinear enlarging with a backward by products: torch's results and gradients, and facts that see the products."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_what_was_enlarged_can_be_made_again() -> None:
     plain, images = Net().to(memory_format=torch.channels_last), _pictures((2, 4, 8, 8), torch.float32)
     ours, fuse = copy.deepcopy(plain), Fuse(enlargings=("up",))
     facts = _traced(plain, images, fuse, device="cpu")
-    recipes = [each for each in find_recipes(StepCost(facts), lambda _: 1.0) if not each.dear]
+    recipes = [each for each in find_recipes(StepCost(facts), lambda _: 1.0) if not each.costly]
     chosen = frozenset(
         key
         for each in recipes

@@ -160,7 +160,7 @@ def test_convolutions_that_run_again_give_the_same_bits_and_the_predicted_peak(
     lasting_bytes = sum(each.size_bytes for each in facts.storages if each.born < 0)
     budget_bytes = lasting_bytes + share * (cost.peak_bytes() - lasting_bytes)
     found = mix(cost, find_recipes(cost, op_s), op_s, link, budget_bytes, least_bytes=1024)
-    assert share < 0.5 or any(recipe.dear for recipe in found.recipes)
+    assert share < 0.5 or any(recipe.costly for recipe in found.recipes)
     told: list[str] = []
     plain = copy.deepcopy(model)
     expected = _train(plain, compose(plain, terms, PLAIN, bf16=bf16))

@@ -289,7 +289,7 @@ def test_convolutions_that_are_named_run_again_to_the_bit(bf16: bool, channels_l
     model = Upsampled()
     images = _IMAGES.contiguous(memory_format=torch.channels_last) if channels_last else _IMAGES
     plain = copy.deepcopy(model)
-    saved = SavedTensors(model, _AGAIN, dear=_CALLS)
+    saved = SavedTensors(model, _AGAIN, costly=_CALLS)
     for _ in range(3):  # the first is watched as a whole
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             plain(images).float().square().mean().backward()

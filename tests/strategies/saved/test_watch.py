@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from outsize.plan.memory.recompute import CHEAP, DEAR
+from outsize.plan.memory.recompute import CHEAP, COSTLY
 from outsize.plan.step import Key
 from outsize.strategies.saved import watch
 from outsize.strategies.saved.hooks import SavedTensors, recomputable
@@ -150,7 +150,7 @@ def test_a_frozen_encoder_is_freed_as_it_runs() -> None:
 
 def test_what_the_planner_counts_on_is_known_here() -> None:
     assert CHEAP <= watch._CHEAP
-    assert DEAR <= watch._DEAR
+    assert COSTLY <= watch._COSTLY
 
 
 def test_a_norm_without_weights_in_bfloat16_is_not_made_again_on_a_cpu() -> None:

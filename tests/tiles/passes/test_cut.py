@@ -8,7 +8,7 @@ import pytest
 
 from outsize.tiles.passes.cut import cheapest_cut
 
-# 0 -> 1 -> 2, 3, 4 -> 5: three branches, each half as dear as the one map that they all read
+# 0 -> 1 -> 2, 3, 4 -> 5: three branches, each half as costly as the one map that they all read
 BRANCHES = {0: [], 1: [0], 2: [1], 3: [1], 4: [1], 5: [2, 3, 4]}
 COSTS = {0: 0.0, 1: 2.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 9.0}
 

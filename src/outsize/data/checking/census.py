@@ -1,4 +1,4 @@
-"""Looks through labels alone, no further than it must: a class that is nowhere is told before an image is read."""
+"""Looks through labels alone, no further than it must: a class that is nowhere is reported before an image is read."""
 
 from __future__ import annotations
 

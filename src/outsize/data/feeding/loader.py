@@ -98,7 +98,7 @@ def worker_died(error: Exception, workers: Sequence[BaseProcess] = ()) -> RunErr
     """Return the error to raise where a process that prepares data is gone."""
     found, need = str(error).splitlines()[0], "all of them until the end"
     for each in workers:
-        # of those that were not told to end: SIGTERM is what the others get then
+        # of those that were not asked to end: SIGTERM is what the others get then
         if each.exitcode is not None and each.exitcode not in (0, -signal.SIGTERM):
             found = f"process {each.pid} {ended_by(each.exitcode)}"
     remedy = "give the job more host memory, or set train.workers lower"

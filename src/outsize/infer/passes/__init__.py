@@ -11,7 +11,7 @@ trial       passes against the whole, on a picture that fits
 from outsize.infer.passes.keep import Keep
 from outsize.infer.passes.program import Program
 from outsize.infer.passes.run import PassRun
-from outsize.infer.passes.scene import streaming, work_told
+from outsize.infer.passes.scene import streaming, work_of_scene
 from outsize.infer.passes.trial import compare, equal_to, pass_graph
 
-__all__ = ["Keep", "PassRun", "Program", "compare", "equal_to", "pass_graph", "streaming", "work_told"]
+__all__ = ["Keep", "PassRun", "Program", "compare", "equal_to", "pass_graph", "streaming", "work_of_scene"]

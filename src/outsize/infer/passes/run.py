@@ -49,7 +49,7 @@ class PassRun:
         return sum(walk.num_tiles for walk in walks)
 
     def early(self, advance: Callable[[int], object] | None = None) -> None:
-        """Run all passes but the last; `advance` is told the pass of each tile that is done."""
+        """Run all passes but the last; `advance` is called with the pass of each tile that is done."""
         last = self._laid.num_passes - 1
         for number in range(last):
             walk, pools = Walk(self._laid, number, self._cores_px[number]), dict[int, Any]()

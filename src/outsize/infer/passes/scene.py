@@ -63,7 +63,7 @@ def streaming(
             keep.close()
 
 
-def work_told(tiles: Sequence[Tile], info: SceneInfo, settings: Settings) -> dict[str, Any]:
+def work_of_scene(tiles: Sequence[Tile], info: SceneInfo, settings: Settings) -> dict[str, Any]:
     """Return what a result says of the work: how much is computed for each pixel, and in how many passes."""
     if settings.passes is not None:
         return {"redundancy": settings.passes.work, "num_passes": settings.passes.num}

@@ -206,7 +206,7 @@ def _as_op(
 def _given(program: ExportedProgram) -> dict[str, tuple[str, dict[str, Setting]]]:
     """Return for each input of the graph what it is: the picture, or something of the model's.
 
-    Buffers that the model changes are marked, and constants made while it ran are told by their values.
+    Buffers that the model changes are marked, and constants made while it ran are known by their values.
     """
     signature = program.graph_signature
     changed = {spec.target for spec in signature.output_specs if spec.kind is OutputKind.BUFFER_MUTATION}
@@ -230,7 +230,7 @@ def _digest(value: object) -> str:
 
 
 def _draws(target: object, settings: dict[str, Setting]) -> bool:
-    """Whether an operation draws random numbers: dropout does not where it is told that nothing is trained."""
+    """Whether an operation draws random numbers: dropout does not where nothing is trained."""
     if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
         return False
     return settings.get("train", settings.get("training")) is not False and settings.get("dropout_p") != 0.0

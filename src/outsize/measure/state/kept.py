@@ -22,7 +22,7 @@ PLAIN = (
 
 
 class StatePlace(Protocol):
-    """What is told of each."""
+    """What messages say of each."""
 
     def changes(self) -> list[Any]:
         """Name the parts that are not as they were; None: all of it."""

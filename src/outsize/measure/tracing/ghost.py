@@ -15,7 +15,7 @@ from torch.library import Library, fallthrough_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-# torch 2.11 remarks on each operator of its own that is put right below, though it is told that this is meant
+# torch 2.11 remarks on each operator of its own that is put right below, though it was asked for
 warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
 
 

@@ -79,7 +79,7 @@ def state_of(optimizer: Optimizer | None) -> list[Tensor]:
 def _is_sum_of_gradients(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether autograd adds what two branches give: with real tensors it does so in place, with shapes it does not.
 
-    A block that is run again on the way back adds, too, but as it did before: with gradients to be found.
+    A block that is run again in backward adds, too, but as it did before: with gradients to be found.
     """
     if func is not torch.ops.aten.add.Tensor or torch._C._current_graph_task_id() == -1:
         return False

@@ -4,7 +4,7 @@
     small, small, whole          alone
     full batches, what is left   of windows, but for how tensors are moved; and of small pictures, by two
 
-Sizes that an operation is told may differ, but as sizes do: a number is the same for all, or grows evenly with the
+Sizes that an operation is given may differ, but as sizes do: a number is the same for all, or grows evenly with the
 height, the width or both. A choice that is made within a band of sizes breaks that, wherever the band lies. That one
 sample is as one of two is for a trial to see: products are others there.
 """

@@ -1,6 +1,6 @@
 """Writes down what a model does with pictures of a shape, on shapes alone: each operation, and what it is given.
 
-A tensor is told by where it comes from: the operation that made it, the weight's name, the values of a constant. Views
+A tensor is known by where it comes from: the operation that made it, the weight's name, the values of a constant. Views
 of it are no operations here, for whether there is one depends on axes of one position; they are part of where it comes
 from.
 """
@@ -37,7 +37,7 @@ CRASHES = (
     ArithmeticError,
     copy.Error,
 )
-# Operations that are told sizes of what they make.
+# Operations that are given sizes of what they make.
 _SIZED = kinds("""
     as_strided split split_with_sizes unfold
     full zeros ones empty empty_strided new_full new_zeros new_ones new_empty new_empty_strided arange linspace eye
@@ -60,7 +60,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Done:
-    """One operation of a run: what must be the same for pictures of all sizes, and the sizes that it is told."""
+    """One operation of a run: what must be the same for pictures of all sizes, and the sizes that it is given."""
 
     module: str
     name: str
@@ -110,9 +110,9 @@ class _Log(TorchDispatchMode):
     ) -> None:
         """Note an operation."""
         origins = [self._origin(each) for each in given]
-        told = (*sizes, *(size for each in origins for size in each.sizes))
+        sized = (*sizes, *(size for each in origins for size in each.sizes))
         self.done.append(
-            Done(module, name, numbers, tuple((each.name, each.moves) for each in origins), told)
+            Done(module, name, numbers, tuple((each.name, each.moves) for each in origins), sized)
         )
 
     def __torch_dispatch__(
@@ -136,10 +136,10 @@ class _Log(TorchDispatchMode):
     def _note(self, name: str, arguments: Any, made: Sequence[Tensor]) -> None:
         leaves = tree_leaves(arguments)
         tensors = [each for each in leaves if isinstance(each, Tensor)]
-        told = name.rstrip("_") in _SIZED or name.strip("_").startswith(("upsample", "adaptive"))
-        fixed = (bool, float, str) if told else (bool, int, float, complex, str)
+        sized = name.rstrip("_") in _SIZED or name.strip("_").startswith(("upsample", "adaptive"))
+        fixed = (bool, float, str) if sized else (bool, int, float, complex, str)
         numbers = tuple(each for each in leaves if isinstance(each, fixed))
-        sizes = tuple(each for each in leaves if type(each) is int) if told else ()
+        sizes = tuple(each for each in leaves if type(each) is int) if sized else ()
         types = tuple(str(each.dtype) for each in made)
         self.add(self.stack[-1], name, (*numbers, *types), tensors, sizes)
 

@@ -1,4 +1,4 @@
-"""Which saved tensors can be made again from others that are kept, and what that costs."""
+"""Which saved tensors can be recomputed from others that are kept, and what that costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outsize.plan.cost import StepCost
 from outsize.plan.step import Key, StepOp
 from outsize.plan.times import OpSeconds
 
-# Operations that read and write each number about once: made again in a fraction of the time of the convolution
+# Operations that read and write each number about once: recomputed in a fraction of the time of the convolution
 # between them. Names are torch's; a trailing underscore (in place) and an overload are left out.
 # `strategies/saved/watch.py` knows all of them, a test sees to it: what it does not know would be planned in vain.
 _NORMS = {"native_batch_norm", "cudnn_batch_norm", "fused_norm", "native_group_norm", "native_layer_norm"}
@@ -22,7 +22,7 @@ _POOLS = {"max_pool2d_with_indices"}  # its indices take eight bytes for each of
 CHEAP = _NORMS | _ACTIVATIONS | _MOVES | _POOLS
 # Operations that are worth it where they make many bytes of few products: the first layer, 1 x 1, transposed 2 x 2.
 # A plan names each that may run again; the rest of them are never replayed, whatever starts from their results.
-DEAR = {"convolution"}
+COSTLY = {"convolution"}
 OF_IMAGES = frozenset({"_to_copy", "constant_pad_nd", "sub", "div", "mul"})  # before they meet a weight
 _MAX_DEPTH = 4  # recipes that are made from recipes
 # what these make is passed on in one pass on a GPU to a sum and a ReLU behind it
@@ -45,14 +45,14 @@ class StorageRecipe:
     back: int  # the operation that needs it first
     cost_s: float
     passing_bytes: int = 0  # of what is made on the way to it, and let go of when it is there
-    dear: tuple[Call, ...] = ()  # where its dear operations run
+    costly: tuple[Call, ...] = ()  # where its costly operations run
     through: frozenset[int] = (
         frozenset()
     )  # saved storages that it makes on the way, and again for their own use
 
 
-# How many dear operations a recipe may have on one way from what would be gone, and how many storages it may pass there
-# that are made again for themselves. Other long ways are for the mix to put together from several recipes.
+# How many costly operations a recipe may have on one way from what would be gone, and how many storages it may pass
+# there that are recomputed for themselves. Other long ways are for the mix to put together from several recipes.
 _KINDS = ((0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4))
 _LARGE_SHARES = (0.0, 0.5)  # of the storage that is made, that one must have to be passed
 _LARGE_SHARE = (
@@ -63,8 +63,8 @@ _LARGE_SHARE = (
 def find_recipes(cost: StepCost, op_s: OpSeconds) -> list[StorageRecipe]:
     """Return recipes for each saved storage that operations make from less than it holds itself.
 
-    There may be several for one: by cheap operations alone or with dear ones, and from what is saved or past it. What
-    is saved, and made again before its time, would have to stay for its own use: it may be made on the way, and a
+    There may be several for one: by cheap operations alone or with costly ones, and from what is saved or past it. What
+    is saved, and recomputed before its time, would have to stay for its own use: it may be made on the way, and a
     second time then, as the skip of a U-Net, which is used at both ends of backward:
 
         s, a skip, is made from a        the other end of backward needs cat(s, b)
@@ -81,9 +81,9 @@ def find_recipes(cost: StepCost, op_s: OpSeconds) -> list[StorageRecipe]:
             continue  # the last: somebody holds it in backward
         several: dict[tuple[StepOp, ...], StorageRecipe] = {}
         is_large = cost.by_index[storage].size_bytes >= large_bytes
-        for (num_dear, num_passes), share in product(_KINDS if is_large else _KINDS[:2], _LARGE_SHARES):
+        for (num_costly, num_passes), share in product(_KINDS if is_large else _KINDS[:2], _LARGE_SHARES):
             start = _Growth(back, share * cost.by_index[storage].size_bytes)
-            growth = _grown(cost, storage, start, _MAX_DEPTH + num_passes, num_dear, num_passes)
+            growth = _grown(cost, storage, start, _MAX_DEPTH + num_passes, num_costly, num_passes)
             recipe = None if growth is None else _recipe(cost, storage, tuple(named), growth, op_s)
             if recipe is not None:
                 several.setdefault(recipe.ops, recipe)
@@ -109,7 +109,7 @@ def _recipe(
         growth.needed_at,
         sum(map(op_s, ops)),
         _passing_bytes(cost, ops, storage),
-        tuple(dict.fromkeys((op.module, op.call) for op in ops if op.kind in DEAR)),
+        tuple(dict.fromkeys((op.module, op.call) for op in ops if op.kind in COSTLY)),
         frozenset(growth.through),
     )
 
@@ -160,9 +160,9 @@ class _Growth:
 
 
 def _grown(
-    cost: StepCost, storage: int, growth: _Growth, depth: int, num_dear: int, num_passes: int
+    cost: StepCost, storage: int, growth: _Growth, depth: int, num_costly: int, num_passes: int
 ) -> _Growth | None:
-    """Return it with what makes a storage; None where an operation is too dear, or has changed its input since."""
+    """Return it with what makes a storage; None where an operation is too costly, or has changed its input since."""
     writers = cost.writers.get(storage, [])
     if depth == 0 or not writers or cost.by_index[storage].born != writers[0].index:
         return None
@@ -171,11 +171,11 @@ def _grown(
         return None
     if not all(op.can_repeat or op.kind in OF_IMAGES for op in writers):
         return None  # as of a frozen part: to hold what it starts from would cost more than it may free
-    is_dear = writers[0].kind in DEAR
-    if is_dear and not all(cost.by_index[each].size_bytes for each in writers[0].inputs):
+    is_costly = writers[0].kind in COSTLY
+    if is_costly and not all(cost.by_index[each].size_bytes for each in writers[0].inputs):
         return None  # its weight is on the host when others than its own block need it
-    num_dear -= is_dear
-    if num_dear < 0 or not all(op.kind.rstrip("_") in CHEAP for op in writers[is_dear:]):
+    num_costly -= is_costly
+    if num_costly < 0 or not all(op.kind.rstrip("_") in CHEAP for op in writers[is_costly:]):
         return None
     for source in dict.fromkeys(each for op in writers for each in op.inputs if each != storage):
         about = cost.by_index[source]
@@ -190,7 +190,7 @@ def _grown(
             growth.leaves.add(source)
             continue
         left = (
-            (1, num_passes - 1) if is_there else (num_dear, num_passes)
+            (1, num_passes - 1) if is_there else (num_costly, num_passes)
         )  # what is passed has a way of its own
         deeper = _grown(cost, source, growth.copy(), depth - 1, *left)
         if deeper is not None:

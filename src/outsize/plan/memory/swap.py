@@ -22,7 +22,7 @@ from outsize.plan.step import Key, Saved
 
 LEAST_BYTES = (
     2**20
-)  # below that a copy is as long as its start, and the host's work for it dearer than its memory
+)  # below that a copy is as long as its start, and the host's work for it costlier than its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Points:
 
     packings: Mapping[int, Key]  # in order; of several before the same operation the last
     unpackings: Mapping[int, Key]  # in order; of several before the same operation the last
-    first_unpackings: Mapping[int, Key]  # and the first, on whose way back others may be made again
+    first_unpackings: Mapping[int, Key]  # and the first, in whose backward others may be recomputed
     movable: tuple[Movable, ...]  # in the order of packing
     turn: int  # the first operation of backward
 

@@ -67,7 +67,7 @@ class Chain:
         return self._seconds(self._sums["forward_s"], self._sums["forward_host_s"], first, end)
 
     def backward_s(self, first: int, end: int) -> float:
-        """Return the time of layers on the way back."""
+        """Return the time of layers in backward."""
         return self._seconds(self._sums["backward_s"], self._sums["backward_host_s"], first, end)
 
     def saved_bytes(self, first: int, end: int) -> int:

@@ -3,7 +3,7 @@
 Copies are taken to be done when somebody waits for them, so this is the least that a choice can hold; what waiting
 costs is for the timeline to say.
 
-What is made again may be made from what is made again itself. The source is then made when the first of those that
+What is recomputed may be made from what is recomputed itself. The source is then made when the first of those that
 start from it is made, and waits for its own use:
 
     needed      c at 20, made from b; b at 23, made from a; a at 26, kept
@@ -122,7 +122,7 @@ class Choice:
         return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()}, passing=passing)
 
     def extra_seconds(self) -> dict[int, float]:
-        """Return the time of what is made again, by operation."""
+        """Return the time of what is recomputed, by operation."""
         extra: dict[int, float] = {}
         for storage, recipe in self.recipes.items():
             start = self._starts[storage]
@@ -146,7 +146,7 @@ class Choice:
         return self.recipes.get(item.storage) is item  # and not another for the same storage
 
     def admits(self, item: Item) -> bool:
-        """Say whether something can be added: not where it would be both made again and moved."""
+        """Say whether something can be added: not where it would be both recomputed and moved."""
         if item.storage in self._starts or item.storage in self._held:
             return False
         if isinstance(item, Movable):

@@ -1,7 +1,7 @@
-"""Chooses what is moved to host memory and what is made again, together: the least time that keeps a budget.
+"""Chooses what is moved to host memory and what is recomputed, together: the least time that keeps a budget.
 
 Both free memory for the time between forward and backward. Copies cost nothing as long as they hide behind the step,
-and then much; making again always costs a little.
+and then much; recomputing always costs a little.
 
 Two limits are kept: the budget, by what tensors take, and the limit of what a GPU's allocator holds for them, gaps
 included. How far the second goes beyond the first is not to be foreseen, so choices for smaller and smaller budgets are
@@ -29,7 +29,7 @@ _OVER = 8.0  # times of a step that holding twice what may be held counts for
 
 @dataclass(frozen=True)
 class Mixture:
-    """What is made again and what is moved; where nothing keeps the budget, a way with a low peak."""
+    """What is recomputed and what is moved; where nothing keeps the budget, a way with a low peak."""
 
     recipes: tuple[StorageRecipe, ...]
     waits: tuple[int, ...]  # of each: how many saved tensors before its own turn it is made to stay
@@ -46,9 +46,9 @@ class Mixture:
         pairs = [
             (key, wait) for recipe, wait in zip(self.recipes, self.waits, strict=True) for key in recipe.keys
         ]
-        dear = dict.fromkeys(call for recipe in self.recipes for call in recipe.dear)
+        costly = dict.fromkeys(call for recipe in self.recipes for call in recipe.costly)
         return Recompute(
-            tuple(key for key, _ in pairs), blocks, tuple(dear), tuple(wait for _, wait in pairs)
+            tuple(key for key, _ in pairs), blocks, tuple(costly), tuple(wait for _, wait in pairs)
         )
 
 
@@ -74,8 +74,8 @@ def mix(
     """Return the fastest way found that keeps the budget, and for which the allocator holds no more than it may.
 
     If there is none of the latter kind, it holds as little more as possible: gaps can be closed, at a price. What a
-    recipe starts from may be moved, and is then needed when the recipe runs, or be made again itself. Without a link
-    nothing is moved, and never more than host memory holds; without recipes nothing is made again. A quick answer is a
+    recipe starts from may be moved, and is then needed when the recipe runs, or be recomputed itself. Without a link
+    nothing is moved, and never more than host memory holds; without recipes nothing is recomputed. A quick answer is a
     few per cent of the step worse, and knows nothing of gaps.
     """
     look = partial(Search, cost, recipes, op_s, link, host_bytes=room.host_bytes, least_bytes=least_bytes)

@@ -1,4 +1,4 @@
-"""Looks for the cheapest choice of what is moved and what is made again, within a budget.
+"""Looks for the cheapest choice of what is moved and what is recomputed, within a budget.
 
 What hides cannot be said of one copy alone, so a byte moved is given a price. At each of several prices the cheapest
 choice is made, and played out; the fastest of them is then improved: single decisions are tried the other way round,
@@ -178,9 +178,9 @@ class Search:
         return best
 
     def _round_and_round(self, num: int) -> Iterator[Item]:
-        dearest = sorted(self._items, key=lambda item: -self._seconds(item, 1.0))
-        for place in range(num if dearest else 0):
-            yield dearest[place % len(dearest)]
+        costliest = sorted(self._items, key=lambda item: -self._seconds(item, 1.0))
+        for place in range(num if costliest else 0):
+            yield costliest[place % len(costliest)]
 
     def _flipped(self, best: Timed, item: Item) -> Timed | None:
         choice = best.choice.copy()

@@ -299,7 +299,7 @@ def _late_seconds(
 def beginnings(op_s: Sequence[float], extra_s: Mapping[int, float]) -> Seconds:
     """Return when each operation begins, and when the last has ended.
 
-    What is made again for an operation takes its extra time: whoever waits, waits before both.
+    What is recomputed for an operation takes its extra time: whoever waits, waits before both.
     """
     times = np.array(op_s, np.float64)
     for op, seconds in extra_s.items():

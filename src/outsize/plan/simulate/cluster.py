@@ -31,7 +31,7 @@ _PLAYED = (
     48  # micro-batches played out one by one; more of them take as long as the slowest rank needs for each
 )
 _STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
-_MOST_LAYERS = 96  # that are told apart: more of them make no better cut
+_MOST_LAYERS = 96  # that are distinguished: more of them make no better cut
 _MOST_TRIED = 6  # arrangements that are played out, of those whose bounds are best
 _MOST_MICRO = 16  # samples in a micro-batch
 

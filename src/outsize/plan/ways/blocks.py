@@ -1,4 +1,4 @@
-"""Modules that keep only what goes into them and run forward again on the way back; sets of them, coarse to fine."""
+"""Modules that keep only what goes into them and run forward again in backward; sets of them, coarse to fine."""
 
 from __future__ import annotations
 

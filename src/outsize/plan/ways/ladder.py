@@ -141,7 +141,7 @@ def _rejected(way: Way, taken: Way, budget_bytes: float, approximate: bool) -> R
 def _as_plan(
     task: StepRequest, way: Way, why: tuple[str, ...], rejected: tuple[Rejected, ...], limit_bytes: int
 ) -> Plan:
-    """Return the plan of a way. GPUs that share a batch leave no choice: what that changes is told, not refused."""
+    """Return the plan of a way. GPUs that share a batch leave no choice: what that changes is reported, not refused."""
     spread = () if task.spread is None else (f"approximate: {task.spread}",)
     return Plan(
         purpose="train",

@@ -94,7 +94,7 @@ def _largest_bytes(weights: Mapping[str, int], blocks: Iterable[str]) -> int:
 
 
 def _leaving(facts: StepFacts, sizes: Iterable[int]) -> list[Storage]:
-    """Return the storages of weights that go, of their gradients and state, and of casts of them, told by size."""
+    """Return the storages of weights that go, of their gradients and state, and of casts of them, found by size."""
     going = {allocated_bytes(each) for each in sizes}
     found = [each for each in facts.storages if each.role in _STATES and each.size_bytes in going]
     weights = {each.index for each in found if each.role == "weight"}

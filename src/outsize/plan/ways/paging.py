@@ -27,7 +27,7 @@ def may_page(task: StepRequest, part: StepPart) -> bool:
 
 
 def paging(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes: float) -> Way:
-    """Return a step that makes tensors again or moves them, and has its memory by pages unless it fits without.
+    """Return a step that recomputes tensors or moves them, and has its memory by pages unless it fits without.
 
     It is recorded, and may fill nearly all there is, for no gaps come on top: so none that has gaps can be faster.
     """

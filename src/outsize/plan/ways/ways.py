@@ -90,7 +90,7 @@ def _cost(task: StepRequest, num_samples: int, side_px: Size) -> StepCost | str:
 
 
 def recomputing(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes: float) -> Iterator[Way]:
-    """Yield a step that makes tensors again or lets them wait in host memory, and steps that run whole blocks again."""
+    """Yield a step that recomputes tensors or lets them wait in host memory, and steps that run whole blocks again."""
     recipes = find_recipes(cost, task.again_s or task.op_s)
     if task.link is not None and task.host_bytes < LEAST_BYTES:
         few = f"only {format_bytes(task.host_bytes)} of host memory may be used"
@@ -118,7 +118,7 @@ def recomputing(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes:
 
 
 def least(task: StepRequest, refused: Sequence[Way], budget_bytes: float) -> Iterator[Way]:
-    """Yield the way of making again and moving that needs least, where it needs less than the exact ones that failed.
+    """Yield the way of recomputing and moving that needs least, where it needs less than the exact ones that failed.
 
     A search for a budget that cannot be kept ends anywhere; so budgets between it and what is known to do are tried.
     """
@@ -181,7 +181,7 @@ def _confirmed(
 ) -> Way:
     """Return what blocks that are run again need by following the step that does it, with a mix where that is too much.
 
-    The estimate knows each storage's life in the plain step. What a block makes again lives otherwise: all of it at
+    The estimate knows each storage's life in the plain step. What a block recomputes lives otherwise: all of it at
     once, beside gradients that wait for it.
     """
     assert task.blocks_of is not None

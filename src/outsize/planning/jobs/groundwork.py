@@ -1,6 +1,6 @@
 """What is known of a job before anything is computed: names, data and who gets which, classes, the model.
 
-Every mistake that can be found without running a step or reading an image is told here, cheapest first.
+Every mistake that can be found without running a step or reading an image is reported here, cheapest first.
 """
 
 from __future__ import annotations

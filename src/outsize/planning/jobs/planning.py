@@ -83,7 +83,7 @@ def make_plans(
     task = train_task(job, model, num_bands, facts.halo, where)
     step = task.step_of(task.batch, task.side_px)
     known = replace(facts, train=summary(step, task.batch, task.side_px))
-    plan = _told_of_padding(choose_train(known, job.limits, task), job, facts)
+    plan = _explaining_padding(choose_train(known, job.limits, task), job, facts)
     plan = replace(plan, why=(*plan.why, where.note)) if where.note else plan
     if plan.offload is None:
         states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
@@ -103,7 +103,7 @@ def make_plans(
     return Plans(known, plan, predict, resident_bytes)
 
 
-def _told_of_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
+def _explaining_padding(plan: Plan, job: Job, facts: Facts) -> Plan:
     """Add to the reasons of a plan that windows are no multiples of what the model works in: it fills them up."""
     from outsize.tasks import task_of
 
@@ -238,5 +238,5 @@ def _fuse(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Fuse 
     try:
         facts = _step_of(job, model, num_bands, where)(_FEW, job.train.tile_px)
     except TraceError:
-        return None  # which is told where the step itself is followed
+        return None  # reported where the step itself is followed
     return fusible(model, facts)

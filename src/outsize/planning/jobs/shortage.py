@@ -1,4 +1,4 @@
-"""What `train` does when memory runs out: a tighter plan for the same model, told and written to the run."""
+"""What `train` does when memory runs out: a tighter plan for the same model, reported and written to the run."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def tightening(
                 available_bytes=shortage.available_bytes,
             ),
         )
-        # else others have the memory or it lies in pieces, and the prediction was right
+        # else others have the memory or it is fragmented, and the prediction was right
         if shortage.wanted_bytes > before.peak_bytes and not shortage.num_closed:
             more = shortage.wanted_bytes / before.peak_bytes
             learn_from_shortage(job, model, len(prepared.bands), prepared.where, more)
-        changed(now, _told(before, now, shortage))
+        changed(now, _changes(before, now, shortage))
         return make_step(now)
 
     return tighten
@@ -79,10 +79,10 @@ def _ways(
     return partial(choose, replace(task, weights={}), limit_bytes=now.limit_bytes, approximate=approximate)
 
 
-def _told(before: Plan, now: Plan, shortage: Shortage) -> str:
+def _changes(before: Plan, now: Plan, shortage: Shortage) -> str:
     needs = f"a plan that needs {format_bytes(now.peak_bytes)}: {now.why[-1]}"
     if shortage.num_closed:
-        return f"memory lies in pieces, {shortage.message}: steps go on by {needs}"
+        return f"memory is fragmented, {shortage.message}: steps go on by {needs}"
     wanted = f"{format_bytes(shortage.wanted_bytes)} wanted" if shortage.wanted_bytes else shortage.message
     return (
         f"memory ran out: {format_bytes(before.peak_bytes)} predicted, {wanted}, "

@@ -85,16 +85,16 @@ def tried(trial: GraphTrial) -> Recorded:
 
     from outsize.strategies.cudagraph import NO_MEMORY
 
-    told: list[str] = []
+    messages: list[str] = []
     try:
-        recorded = _ran(trial, trial.model, tell=told.append, graph=True, paged=trial.plan.paged)
+        recorded = _ran(trial, trial.model, tell=messages.append, graph=True, paged=trial.plan.paged)
     except torch.OutOfMemoryError as error:
         if not trial.plan.paged:
             raise
         # within the same limit it will be so the next time, too, unless it is another process that has the memory
         return replace(cannot_be(str(error)), is_passing=NO_MEMORY in str(error))
-    if told:
-        return cannot_be(told[0])
+    if messages:
+        return cannot_be(messages[0])
     if not all(map(math.isfinite, recorded.losses)):
         return cannot_be("its losses are no numbers")
     try:

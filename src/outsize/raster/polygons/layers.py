@@ -1,6 +1,6 @@
 """Reads layers of vector files, each by the one driver that its name stands for.
 
-pyogrio cannot be told drivers, and GDAL would try 70 of them on what a file begins with: some read any file that it
+pyogrio cannot be given drivers, and GDAL would try 70 of them on what a file begins with: some read any file that it
 names, ask a network, or run a pipeline. So a file is opened through a link in a folder of our own, by a name that
 leaves no choice: "GPKG:" and "GeoJSON:" in front name the driver; a Shapefile and a FlatGeobuf begin with bytes, a zero
 among the first, that no driver for text sees past. What lies beside the file is not there, but for a Shapefile's parts.

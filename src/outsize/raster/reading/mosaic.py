@@ -76,8 +76,8 @@ def _keep_known(path: Path, element: ElementTree.Element) -> None:
         if each.tag in _LEFT_OUT:
             element.remove(each)
         elif each.tag not in _KNOWN:
-            told = f"<{each.tag}> {(each.text or '').strip()[:40]}".strip()
-            raise unsafe(path, told, "sources alone, and no program code")
+            shown = f"<{each.tag}> {(each.text or '').strip()[:40]}".strip()
+            raise unsafe(path, shown, "sources alone, and no program code")
         else:
             _keep_known(path, each)
 

@@ -96,7 +96,7 @@ def unsafe(path: Path, found: str, needed: str) -> UnsafeFileError:
 
 
 def begins_as_xml(path: Path) -> bool:
-    """Say whether a file seems to be XML: what is told about it is the better for it, and nothing more hangs on it."""
+    """Say whether a file seems to be XML: errors about it are clearer, and nothing more depends on it."""
     return first_bytes(path, 64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<"
 
 

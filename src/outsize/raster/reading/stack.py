@@ -77,7 +77,7 @@ def _as_vrt(bands: Mapping[str, SceneInfo], grid: SceneInfo) -> str:
 
 
 def _band_xml(number: int, name: str, band: SceneInfo, grid: SceneInfo) -> str:
-    # A source that is told its nodata value leaves it out of the mean of neighbours.
+    # A source that knows its nodata value leaves it out of the mean of neighbours.
     kind = "SimpleSource" if band.nodata is None else "ComplexSource"
     nodata = "" if band.nodata is None else f"{band.nodata:.17g}"
     kind_of_pixels = GDAL_TYPES[band.dtype]

@@ -56,7 +56,7 @@ def write_polygons(
     Columns: id, class, value, area_m2 (on the ellipsoid; area_px, and limits in pixels, for a map without a
     coordinate system), confidence (mean over the region, 0 to 1). `skip_values` are not outlined: the map's nodata
     unless given. Outlines follow pixel edges; simplified ones still meet their neighbours without gaps, and keep
-    the area of the pixels. `advance` is told the number of pixels done.
+    the area of the pixels. `advance` is called with the number of pixels done.
     """
     driver = choose_driver(target)
     disk.make_folder(target.parent)

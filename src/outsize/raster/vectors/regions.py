@@ -181,14 +181,14 @@ def _corners(
     telling = np.concatenate([np.flatnonzero((kind == _BR) | (kind == _NOT_BR)), crossings.reshape(-1)])
     region = np.full(len(row), -1, np.int64)
     region[telling] = region_at(telling)
-    told = np.concatenate([crossings, region[crossings]], axis=1)
+    known = np.concatenate([crossings, region[crossings]], axis=1)
     return Corners(
         (row + first_row).astype(np.int32),
         col.astype(np.int32),
         _WAY_IN[kind],
         _WAY_OUT[kind],
         region,
-        told,
+        known,
     )
 
 

@@ -51,7 +51,7 @@ def string(corners: Corners, way_out: NDArray[np.int8]) -> Rings:
     follower = _followers(corners, way_out)
     order, start = _walk(follower)
     way_in = corners.way_in[order]
-    told = corners.region[order]
+    known = corners.region[order]
     begin = start[:-1]
     has_rings = len(begin) > 0
     return Rings(
@@ -59,7 +59,7 @@ def string(corners: Corners, way_out: NDArray[np.int8]) -> Rings:
         corners.col[order],
         (way_in == SOUTH) | (way_in == NORTH),
         start,
-        np.maximum.reduceat(told, begin) if has_rings else told,
+        np.maximum.reduceat(known, begin) if has_rings else known,
         order[begin],
     )
 

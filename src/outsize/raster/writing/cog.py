@@ -110,8 +110,8 @@ def _dress(
             + f'<SimpleSource><SourceFilename relativeToVRT="0">{escape(os.fspath(source.resolve()))}'
             f"</SourceFilename><SourceBand>{index}</SourceBand></SimpleSource></VRTRasterBand>"
         )
-    told = {"TIFFTAG_SOFTWARE": MADE_BY, **tags}
-    metadata = "".join(f"<MDI key={quoteattr(key)}>{escape(text)}</MDI>" for key, text in told.items())
+    metadata_of = {"TIFFTAG_SOFTWARE": MADE_BY, **tags}
+    metadata = "".join(f"<MDI key={quoteattr(key)}>{escape(text)}</MDI>" for key, text in metadata_of.items())
     place = ", ".join(repr(value) for value in plain.transform.to_gdal())
     crs = f"<SRS>{escape(plain.crs.to_wkt())}</SRS>" if plain.crs else ""
     transform = "" if plain.transform.is_identity else f"<GeoTransform>{place}</GeoTransform>"

@@ -7,7 +7,7 @@
 For steps of so many short kernels that the host cannot call them as fast as they run. What is recorded are the same
 kernels but for the division by totals, which are tensors there, so the answer is the same to rounding. A recording
 keeps the memory of its step until it is let go, so there is one at a time: batches of another shape, another output of
-the model or other parameters to train are recorded anew, a few times. What is made again and what is moved is recorded
+the model or other parameters to train are recorded anew, a few times. What is recomputed and what is moved is recorded
 along, and costs the host nothing either. On a CPU, and where gradients are to be added to, steps run as they are.
 """
 

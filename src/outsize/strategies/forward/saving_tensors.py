@@ -1,4 +1,4 @@
-"""Runs forward so that what a plan names is made again or moved, and says where the plan was not met."""
+"""Runs forward so that what a plan names is recomputed or moved, and says where the plan was not met."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ class ForwardSaving:
 
     def __init__(self, model: nn.Module, recompute: Recompute, swap: Swap | None, tell: Tell) -> None:
         self._model, self._recompute, self._swap, self._tell = model, recompute, swap, tell
-        self._told = False
+        self._has_warned = False
         self._checks: dict[str, Checks] = {}
         self._saved: SavedTensors | None = None
         if recompute.saved or swap is not None:
-            saved, dear = frozenset(recompute.saved), frozenset(recompute.dear)
-            self._saved = SavedTensors(model, saved, swap, dear=dear, waits=waits_of(recompute), tell=tell)
+            saved, costly = frozenset(recompute.saved), frozenset(recompute.costly)
+            self._saved = SavedTensors(
+                model, saved, swap, costly=costly, waits=waits_of(recompute), tell=tell
+            )
 
     @property
     def shuttle(self) -> Shuttle | None:
@@ -45,8 +47,8 @@ class ForwardSaving:
                 return
             with self._saved, self._saved.forward():
                 yield
-        if not self._told and self._saved.stats is not None and self._is_whole():
-            self._told = True
+        if not self._has_warned and self._saved.stats is not None and self._is_whole():
+            self._has_warned = True
             for text in unmet_by(self._saved, self._recompute, self._swap):
                 self._tell(text)
 
@@ -89,7 +91,7 @@ def unmoved(num_met: int, num_asked: int) -> str | None:
 
 
 def unmet(stats: SavedStats, num_asked: int) -> str | None:
-    """Say what became of tensors that could not be made again as planned; None where all could."""
+    """Say what became of tensors that could not be recomputed as planned; None where all could."""
     missing, refused = sorted(stats.unmet), sorted(stats.refused)
     if not missing and not refused:
         return None
@@ -98,6 +100,6 @@ def unmet(stats: SavedStats, num_asked: int) -> str | None:
         parts.append(f"{len(missing)} are not saved, the first in {missing[0][0] or 'the model'}")
     if refused:
         parts.append(
-            f"{len(refused)} cannot be made again and are kept, the first in {refused[0][0] or 'the model'}"
+            f"{len(refused)} cannot be recomputed and are kept, the first in {refused[0][0] or 'the model'}"
         )
-    return f"of {num_asked} tensors that the plan makes again, {' and '.join(parts)}: more memory is used than planned"
+    return f"of {num_asked} tensors that the plan recomputes, {' and '.join(parts)}: more memory is used than planned"

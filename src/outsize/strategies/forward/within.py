@@ -37,7 +37,7 @@ class Within:
         # what the model was given in the step that was planned: the largest call, and how many there were
         self._planned = max(planned, key=num_values, default=None)
         self._num_calls, self._num_called = max(1, len(planned)), 0
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._is_running = False  # a call of the model
         self._num_seen = 0
         self._went_through = False  # the latest call of the model
@@ -104,15 +104,15 @@ class Within:
         return notice
 
     def _tell(self, about: str, text: str, *, stacklevel: int) -> None:
-        if about not in self._told:
-            self._told.add(about)
+        if about not in self._warned:
+            self._warned.add(about)
             warnings.warn(text, stacklevel=stacklevel + 1)
 
     def _saving(self) -> SavedTensors:
         recompute = self.plan.recompute or Recompute()
         self._block.enter_context(checkpointed(self._model, recompute.blocks))
-        keys, dear = frozenset(recompute.saved), frozenset(recompute.dear)
-        saved = SavedTensors(self._model, keys, self.plan.swap, dear=dear, waits=waits_of(recompute))
+        keys, costly = frozenset(recompute.saved), frozenset(recompute.costly)
+        saved = SavedTensors(self._model, keys, self.plan.swap, costly=costly, waits=waits_of(recompute))
         self._block.enter_context(saved)
         self._block.callback(saved.close)
         return saved
@@ -158,12 +158,12 @@ class Within:
 
     def _tell_of_unmet(self) -> None:
         stats = None if self._saved is None else self._saved.stats
-        if self._saved is None or stats is None or "unmet" in self._told:
+        if self._saved is None or stats is None or "unmet" in self._warned:
             return
         if stats.num_kept + stats.num_recomputed == 0:  # as of a model that is frozen for a while
             return
         for text in unmet_by(self._saved, self.plan.recompute or Recompute(), self.plan.swap):
-            self._told.add("unmet")
+            self._warned.add("unmet")
             warnings.warn(text, stacklevel=3)
 
 

@@ -1,7 +1,7 @@
-"""Bilinear enlarging whose way back is two matrix products.
+"""Bilinear enlarging whose backward is two matrix products.
 
 Torch's own lets every number of the gradient be added to four places, where it waits for its neighbours. Enlarging is
-a matrix for rows and one for columns, so the way back are their transposes; memory stays channels last throughout:
+a matrix for rows and one for columns, so backward is their transposes; memory stays channels last throughout:
 
     gradient   [n * out_rows, out_cols, channels]   -- columns -->   [n * out_rows, cols, channels]
           =    [n, out_rows, cols * channels]       -- rows ----->   [n, rows, cols * channels]
@@ -26,15 +26,15 @@ _MOST_PX, _FEWEST_CHANNELS = 256, 32
 
 
 def pays(x: Tensor, made: Tensor) -> bool:
-    """Whether products are the shorter way back from what was made of x."""
+    """Whether products are the faster backward of what was made of x."""
     enlarges = made.shape[2] >= x.shape[2] and made.shape[3] >= x.shape[3]
     return enlarges and max(x.shape[2:]) <= _MOST_PX and x.shape[1] >= _FEWEST_CHANNELS
 
 
 def back_by_products(x: Tensor, made: Tensor, scales: Scales, *, align_corners: bool) -> Tensor:
-    """Return what torch has made of x, but with another way back to x.
+    """Return what torch has made of x, but with another backward.
 
-    Torch makes it where anybody can see it, so what makes tensors again on the way back finds it as ever.
+    Torch makes it where anybody can see it, so what recomputes tensors in backward finds it as ever.
     """
     return cast(Tensor, _Enlarged.apply(x, made.detach(), scales, align_corners))  # type: ignore[no-untyped-call, unused-ignore]
 
@@ -87,8 +87,8 @@ def _weights(
 ) -> Tensor:
     """Return the share of each of `out` results that comes from each of `side` numbers: torch's own, of unit rows.
 
-    Of short numbers they are multiples of the least fraction of which those up to 1 can all be told: so the two shares
-    of a result are exactly 1 together, and no gradient is lost or added. Each rounded for itself would drift.
+    Of short numbers they are multiples of the least fraction of which those up to 1 can all be written: so the two
+    shares of a result are exactly 1 together, and no gradient is lost or added. Each rounded for itself would drift.
     """
     exact = torch.float64 if dtype == torch.float64 else torch.float32  # in which torch computes shares
     unit = torch.eye(side, dtype=exact, device=device).view(1, side, side, 1)

@@ -112,9 +112,9 @@ class _Normalise(torch.autograd.Function):
         mean, num = wide.mean(axes), wide.new_tensor([wide.numel() / wide.shape[1]])
         squares = (wide - _by_channel(mean, wide)).square().sum(axes)
         own = torch.cat((num, mean, squares))
-        told = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(told, own)
-        counts, means, around = torch.stack(told).split([1, len(mean), len(mean)], dim=1)
+        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(gathered, own)
+        counts, means, around = torch.stack(gathered).split([1, len(mean), len(mean)], dim=1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         var = (around + counts * (means - mean).square()).sum(0) / total

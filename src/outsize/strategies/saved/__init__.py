@@ -2,7 +2,7 @@
 
 forward --> SavedTensors (hooks): the one pair of pack and unpack hooks
               '-> packing: a name for each tensor, and what a plan says of it
-                    | watch, lineage: how it was made --> recipes: the operations that make it again
+                    | watch, lineage: how it was made --> recipes: the operations that recompute it
                     '-> values: what is held for it until backward asks;  moving --> swap
 Draws (draws): random numbers of a forward, drawn again
 """

@@ -1,4 +1,4 @@
-"""Keeps each tensor that autograd saves in forward, makes it again in backward, or moves it to host memory between."""
+"""Keeps each tensor that autograd saves in forward, recomputes it in backward, or moves it to host memory between."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class SavedTensors:
                     loss = ...
                 loss.backward()
 
-    What neither the keys nor `swap` name is kept. `dear` names calls of modules whose convolutions may run again,
+    What neither the keys nor `swap` name is kept. `costly` names calls of modules whose convolutions may run again,
     `waits` tells of keys how long before its turn a tensor may be made to stay.
 
     The first forward is watched, operation by operation. Where autograd's own graph tells the same about all tensors
-    that are made again, the next ones are not: what the graph tells is true of each step by itself, and what it does
+    that are recomputed, the next ones are not: what the graph tells is true of each step by itself, and what it does
     not tell in a step is kept in that step, and the next one is watched again. Changes that pass autograd by (`.data`,
     in place under no_grad) are seen by the watch alone: a model that begins to make such changes in the middle of a
     training is found out only when it is watched again, as it is now and then. Those through numpy's eyes nobody sees.
@@ -59,14 +59,14 @@ class SavedTensors:
         recompute: frozenset[Key],
         swap: Swap | None = None,
         *,
-        dear: frozenset[tuple[str, int]] = frozenset(),
+        costly: frozenset[tuple[str, int]] = frozenset(),
         waits: Mapping[Key, int] | None = None,
         tell: Callable[[str], object] = warnings.warn,
     ) -> None:
         self._model = model
         self.shuttle = None if swap is None else Shuttle(_device_of(model), swap, tell)
         self._modules = list(model.modules())
-        self._recompute, self._dear, self._waits = recompute, dear, waits or {}
+        self._recompute, self._costly, self._waits = recompute, costly, waits or {}
         self._where = Switch(model)
         # what the graph tells of, and of what it does not; None: to be found out
         self._versions: dict[Key, int] | None = None if recompute else {}
@@ -110,7 +110,7 @@ class SavedTensors:
         """Watch all, and find out what need not be watched the next time."""
         for kind in {each.device.type for each in self._model.parameters()}:
             fuses(kind)  # builds what backward will need, here where no harm is done if it cannot
-        with _forgetting(ForwardWatch(self._where, dear=self._dear)) as watch, watch:
+        with _forgetting(ForwardWatch(self._where, costly=self._costly)) as watch, watch:
             packing = LearningPacking(names, self._where, self._recompute, watch)
             with self._hooks(packing):
                 yield
@@ -130,7 +130,7 @@ class SavedTensors:
             with self._hooks(packing):
                 yield
         else:
-            with _forgetting(ForwardWatch(self._where, self._sites, self._dear)) as watch:
+            with _forgetting(ForwardWatch(self._where, self._sites, self._costly)) as watch:
                 packing = Packing(names, self._where, self._recompute, versions, watch)
                 with self._where.only_in(watch, self._places), self._hooks(packing):
                     yield

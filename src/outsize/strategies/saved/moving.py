@@ -33,10 +33,10 @@ def moved(shuttle: Shuttle, packing: Packing) -> Iterator[None]:
         trip.end_forward()
     if not torch.is_grad_enabled():
         return  # nothing is saved
-    # what the first forward does not save is told by who runs it
+    # what the first forward does not save is reported by who runs it
     fewer = shuttle.end_forward(moving.num_met, moving.num_changed)
-    if not shuttle.is_told and (moving.grown is not None or fewer):
-        shuttle.is_told = True
+    if not shuttle.has_warned and (moving.grown is not None or fewer):
+        shuttle.has_warned = True
         shuttle.tell(_changing(moving, shuttle.swap, wanted.least_bytes))
 
 
@@ -95,7 +95,7 @@ class _Moving:
 
     def _move(self, key: Key, value: Value | Kept, storage: Any, planned_bytes: int) -> None:
         if value.tensor is None:
-            return  # it is made again after all, or on its way already
+            return  # it is recomputed after all, or on its way already
         self.num_met += 1
         if not self._as_planned(key, storage.nbytes(), planned_bytes):
             return

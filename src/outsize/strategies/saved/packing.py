@@ -46,7 +46,7 @@ class SavedStats:
 
 
 def unpack(held: Slot | Kept | Signal) -> Tensor:
-    """Return the tensor that was saved: kept, fetched from host memory, or made again."""
+    """Return the tensor that was saved: kept, fetched from host memory, or recomputed."""
     if type(held) is Kept:
         if held.away is not None:
             return held.away.back()
@@ -246,12 +246,12 @@ class Packing:
 
 
 class LearningPacking(Packing):
-    """The pack hook of a forward of which all is watched; it finds out what the graph alone could have told."""
+    """The pack hook of a forward of which all is watched; it finds out what the graph alone could have shown."""
 
     def __init__(self, names: Names, where: Where, recompute: frozenset[Key], watch: ForwardWatch) -> None:
         super().__init__(names, where, recompute, {}, watch)
         self._all = watch
-        self._told: list[tuple[Key, weakref.ref[Value], int | None]] = []  # a version where the graph agrees
+        self._found: list[tuple[Key, weakref.ref[Value], int | None]] = []  # a version where the graph agrees
 
     def _known(self, tensor: Tensor, node: Any) -> Value | Kept | None:  # noqa: ARG002 - the watch knows more
         return self._all.value_of(tensor)
@@ -260,7 +260,7 @@ class LearningPacking(Packing):
         made = super()._made_again(value, tensor, node, key)
         if made is not None:
             agrees = node is not None and alike(read(tensor), made.recipe)
-            self._told.append((key, weakref.ref(made), tensor._version if agrees else None))
+            self._found.append((key, weakref.ref(made), tensor._version if agrees else None))
         return made
 
     def learnt(self) -> tuple[dict[Key, int] | None, frozenset[Site]]:
@@ -271,7 +271,7 @@ class LearningPacking(Packing):
         versions = dict.fromkeys(self._refused, _REFUSED)
         watched: list[Value] = []
         by_graph: set[int] = set()
-        for key, found, version in self._told:
+        for key, found, version in self._found:
             value = found()
             if value is None:
                 return None, frozenset()

@@ -1,4 +1,4 @@
-"""How operations made a tensor, remembered without the tensor, and how to make it again."""
+"""How operations made a tensor, remembered without the tensor, and how to recompute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a storage holds from one operation to the next: a tensor that is kept, or a recipe to make it again."""
+"""What a storage holds from one operation to the next: a tensor that is kept, or a recipe to recompute it."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def send(value: Value | Kept, away: MovedStorage) -> None:
 
 
 class Slot:
-    """What autograd holds in place of a tensor that is made again, or that is a view of one that is kept."""
+    """What autograd holds in place of a tensor that is recomputed, or that is a view of one that is kept."""
 
     __slots__ = ("geometry", "module", "pack", "pending", "value")
 

@@ -1,4 +1,4 @@
-"""Watches the operations of a forward and remembers how the cheap ones, and dear ones by name, made their results."""
+"""Watches the operations of a forward and remembers how the cheap ones, and costly ones by name, made their results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CHANGES_OF_SIZE = """
 _NORMS = "native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm fused_norm"
 _DROPOUT = "native_dropout"  # of a GPU; that of a CPU is a product
 _CHEAP = frozenset(" ".join((_ACTIVATIONS, _SUMS_AND_COPIES, _CHANGES_OF_SIZE, _NORMS, _DROPOUT)).split())
-_DEAR = frozenset({"convolution"})  # remembered only where a plan says so
+_COSTLY = frozenset({"convolution"})  # remembered only where a plan says so
 _NUM_OUTPUTS = {"max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2}  # of others the first alone
 
 
@@ -45,13 +45,13 @@ class _Rule(NamedTuple):
 
     name: str
     cheap: bool
-    dear: bool
+    costly: bool
     writes: tuple[int, ...]  # positions of arguments that are changed in place
     in_place: bool
 
 
 _RULES: dict[Any, _Rule | None] = {}
-_NEW = _Rule("", cheap=False, dear=False, writes=(), in_place=False)
+_NEW = _Rule("", cheap=False, costly=False, writes=(), in_place=False)
 
 
 def _rule(func: Any) -> _Rule | None:
@@ -63,8 +63,8 @@ def _rule(func: Any) -> _Rule | None:
     in_place = writes == (0,) and name.endswith("_")
     base = name.removesuffix("_") if in_place else name
     cheap = base in _CHEAP and (in_place or not writes)
-    dear = base in _DEAR
-    return _Rule(base, cheap, dear, writes, in_place) if cheap or dear or writes else None
+    costly = base in _COSTLY
+    return _Rule(base, cheap, costly, writes, in_place) if cheap or costly or writes else None
 
 
 class ForwardWatch(TorchDispatchMode):
@@ -73,22 +73,22 @@ class ForwardWatch(TorchDispatchMode):
     Below autograd: an operation comes here alone, with its casts done, and before its result is saved.
     Values that have a recipe live as long as the storage they are in. Tensors that recipes start from are held by
     the recipes alone, so that what nobody saves is freed as soon as what was made from it; and only where they take
-    less than what is made. No plan makes a tensor again from more, and a sum of many that nobody saves would hold all:
+    less than what is made. No plan recomputes a tensor from more, and a sum of many that nobody saves would hold all:
 
         skip = skip + a(x)    skip = skip + b(x)    skip = skip + c(x)    what a, b and c made, until forward ends
 
     `sites` names the only operations to remember: (module, call, operation). Others are let through, and what the
-    graph knows of their results is taken from there. `dear` names the calls whose convolutions are remembered, too.
+    graph knows of their results is taken from there. `costly` names the calls whose convolutions are remembered, too.
     """
 
     def __init__(
         self,
         where: Where | None = None,
         sites: frozenset[Site] | None = None,
-        dear: frozenset[tuple[str, int]] = frozenset(),
+        costly: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._where, self._sites, self._dear = where, sites, dear
+        self._where, self._sites, self._costly = where, sites, costly
         self._funcs = None if sites is None else {func for _, _, func in sites}
         self._now: weakref.WeakKeyDictionary[Any, Value | weakref.ref[Value]] = weakref.WeakKeyDictionary()
 
@@ -118,9 +118,9 @@ class ForwardWatch(TorchDispatchMode):
         return result
 
     def _may_run_again(self, rule: _Rule) -> bool:
-        if not rule.dear:
+        if not rule.costly:
             return rule.cheap
-        return bool(self._dear) and self._where is not None and self._where.here in self._dear
+        return bool(self._costly) and self._where is not None and self._where.here in self._costly
 
     def _is_wanted(self, func: Any) -> bool:
         if self._sites is None or self._funcs is None:
@@ -147,14 +147,14 @@ class ForwardWatch(TorchDispatchMode):
         if value is None and self._sites is not None:
             value = self._noted(tensor)
         if value is None and is_fused_norm(tensor):
-            value = self._told(tensor)
+            value = self._of_fused_norm(tensor)
         if value is None:
             value = Value(tensor, tensor._version)
             if not is_read_otherwise(tensor):
                 self._now[tensor.untyped_storage()] = weakref.ref(value)
         return value
 
-    def _told(self, tensor: Tensor) -> Value | None:
+    def _of_fused_norm(self, tensor: Tensor) -> Value | None:
         """Return what our own node tells of a tensor: no operation came by that made it."""
         recipe = read(tensor)
         if recipe is None:
@@ -197,7 +197,7 @@ class ForwardWatch(TorchDispatchMode):
             return None  # what it was made from is overwritten now, or a part of it
         named = {name: self._sourced(each) for name, each in kwargs.items()}
         recipe = CallRecipe(func, sources, named, in_place=rule.in_place)
-        if rule.dear:
+        if rule.costly:
             recipe.settings = convolution_settings()
         return recipe
 

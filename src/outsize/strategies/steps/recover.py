@@ -1,6 +1,6 @@
 """Repeats a step that ran out of memory, by a tighter one; nothing of the failed attempt stays.
 
-A process at its limit that finds memory in pieces does not fail at once: torch's allocator waits for the GPU and puts
+A process at its limit that finds memory fragmented does not fail at once: torch's allocator waits for the GPU and puts
 free memory together anew, a hundredth of a second at a time. Where that happens again and again, steps go on by a
 tighter one.
 """
@@ -119,7 +119,7 @@ class _Pieces:
         self._tried_all = False
 
     def avoided(self, device: torch.device, tighten: Tighten) -> Step | None:
-        """Return a tighter step where this one's memory lies in pieces; None: go on, if only because there is none."""
+        """Return a tighter step where this one's memory is fragmented; None: go on, if only because there is none."""
         num_done, self._num_steps = self._num_steps, self._num_steps + 1
         if device.type != "cuda" or self._tried_all or num_done == 0 or num_done % _LOOK_EVERY:
             return None
@@ -151,5 +151,5 @@ def _available_bytes(device: torch.device, wanted_bytes: int) -> int:
     free_bytes = look_at_machine(device).free_bytes
     if device.type == "cuda":
         free_bytes += torch.cuda.memory_reserved(device)
-    # a process may be allowed less than is free, and what is free may lie in pieces
+    # a process may be allowed less than is free, and what is free may be fragmented
     return min(free_bytes, wanted_bytes) if wanted_bytes else free_bytes

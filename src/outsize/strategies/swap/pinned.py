@@ -68,19 +68,19 @@ class PinnedPool:
         self._release.atexit = False  # the driver may be gone by then, and all memory goes with the process
         self._free = [_Free(0, self.size_bytes, 0, None)] if self.size_bytes else []
         self._num_given = 0
-        self._tell, self._told_full = tell, False
+        self._tell, self._warned_full = tell, False
         self.in_use_bytes = 0
         self.most_bytes = 0  # that were in use at once
 
     def take(self, num_bytes: int) -> Buffer | None:
-        """Lend a buffer; None where there is no room, which is told the first time."""
+        """Lend a buffer; None where there is no room, with a warning the first time."""
         if self._slab is None:
             raise RuntimeError(_closed("a tensor to move there"))
         size_bytes = _rounded(num_bytes)
         place = next((i for i, free in enumerate(self._free) if free.end - free.begin >= size_bytes), None)
         if place is None:
-            if not self._told_full:
-                self._told_full = True
+            if not self._warned_full:
+                self._warned_full = True
                 self._tell(self._full(size_bytes))
             return None
         free = self._free[place]

@@ -29,7 +29,7 @@ class Shuttle:
         self._times = by_plan if swap.ahead_bytes is None else Eager(swap.ahead_bytes)
         self.signals = by_plan.fetch.keys() | by_plan.late.keys()
         self._mover: Mover | None = None
-        self.is_told = False  # that a step does otherwise than planned: once in a training
+        self.has_warned = False  # that a step does otherwise than planned: once in a training
         self._is_recorded = False
         self._before: Sums | None = None
         self._each: Sums | None = None  # of a forward that was recorded

@@ -37,15 +37,16 @@ def compare(
     }
 
 
-def comparison_lines(told: Mapping[str, Any], path: Path) -> list[str]:
+def comparison_lines(result: Mapping[str, Any], path: Path) -> list[str]:
     """Return all that is said of two runs."""
-    lines = [f"A = {told['runs'][0]}", f"B = {told['runs'][1]}", f"{'':<24}{'A':>9}{'B':>9}{'B - A':>10}"]
-    rows = [("accuracy", told["accuracy"])]
-    rows += [(f"recall of {name}", row["recall"]) for name, row in told["classes"].items()]
+    lines = [f"A = {result['runs'][0]}", f"B = {result['runs'][1]}", f"{'':<24}{'A':>9}{'B':>9}{'B - A':>10}"]
+    rows = [("accuracy", result["accuracy"])]
+    rows += [(f"recall of {name}", row["recall"]) for name, row in result["classes"].items()]
     for name, (here, there) in rows:
         change = "-" if here is None or there is None else f"{there - here:+.4f}"
         lines.append(f"{name:<24}{format_score(here):>9}{format_score(there):>9}{change:>10}")
     lines.append(
-        f"{told['split']}: both give {told['agreement']:.2%} of {told['num_pictures']:,} pictures one class: {path}"
+        f"{result['split']}: both give {result['agreement']:.2%} of {result['num_pictures']:,} pictures one class: "
+        f"{path}"
     )
     return lines

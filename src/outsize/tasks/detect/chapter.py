@@ -93,10 +93,10 @@ def _figures(story: Story) -> dict[str, str]:
     if not found:
         return {}
     scores = found[1]
-    told = {"box AP": figure(scores["box"]["ap"]), "box AP50": figure(scores["box"]["ap50"])}
+    cells = {"box AP": figure(scores["box"]["ap"]), "box AP50": figure(scores["box"]["ap50"])}
     for name, rules in (scores["kitti"] or {}).items():
-        told[f"{name} moderate, 40 points"] = figure(rules["height"]["ap_40"]["moderate"])
-    return told
+        cells[f"{name} moderate, 40 points"] = figure(rules["height"]["ap_40"]["moderate"])
+    return cells
 
 
 def _show(story: Story) -> list[Markup | None]:

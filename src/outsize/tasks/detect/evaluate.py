@@ -68,8 +68,8 @@ def score_lines(split: str, result: Mapping[str, Any], run: RunFolder) -> list[s
         lines.append(f"{name:<16}{figures}, {row['num_true']:,} true, {row['num_found']:,} found")
     cited = result["published"]
     if cited:
-        told = ", ".join(f"{name} {value}" for name, value in cited["scores"].items())
-        lines.append(f"published{': ' if cited['source'] else ''}{cited['source']}: {told}")
+        scores = ", ".join(f"{name} {value}" for name, value in cited["scores"].items())
+        lines.append(f"published{': ' if cited['source'] else ''}{cited['source']}: {scores}")
     lines.append(
         f"{split}: box AP {format_score(result['box']['ap'])}, {result['num_found']:,} boxes found "
         f"of {result['num_true']:,} true ones in {result['num_images']:,} pictures: {run.scores}"
@@ -82,24 +82,24 @@ def compare(
 ) -> dict[str, Any]:
     """Score the boxes of two runs against the same truth."""
     names = [each.name for each in jobs[0].data.classes]
-    told: dict[str, Any] = {"task": jobs[0].task, "figures": {}}
+    result: dict[str, Any] = {"task": jobs[0].task, "figures": {}}
     for run, job in zip(runs, jobs, strict=True):
         results = results_of(run, [each.scene for each in subjects])
         truth, found = _read(subjects, [path for path, _ in results], reporter)
         order = np.array([names.index(each.name) for each in job.data.classes])
         renamed = [FoundBoxes(each.sides, order[each.class_ids], each.scores) for each in found]
         for name, figure in _figures(score(truth, renamed, jobs[0].data).as_dict(names)).items():
-            told["figures"].setdefault(name, []).append(figure)
-    return told
+            result["figures"].setdefault(name, []).append(figure)
+    return result
 
 
-def comparison_lines(told: Mapping[str, Any], path: Path) -> list[str]:
+def comparison_lines(result: Mapping[str, Any], path: Path) -> list[str]:
     """Return all that is said of two runs."""
-    lines = [f"A = {told['runs'][0]}", f"B = {told['runs'][1]}", f"{'':<28}{'A':>9}{'B':>9}{'B - A':>10}"]
-    for name, (here, there) in told["figures"].items():
+    lines = [f"A = {result['runs'][0]}", f"B = {result['runs'][1]}", f"{'':<28}{'A':>9}{'B':>9}{'B - A':>10}"]
+    for name, (here, there) in result["figures"].items():
         change = "-" if here is None or there is None else f"{there - here:+.4f}"
         lines.append(f"{name:<28}{format_score(here):>9}{format_score(there):>9}{change:>10}")
-    return [*lines, f"{told['split']}: {path}"]
+    return [*lines, f"{result['split']}: {path}"]
 
 
 def _figures(scores: Mapping[str, Any]) -> dict[str, float | None]:

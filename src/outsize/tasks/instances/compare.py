@@ -63,16 +63,16 @@ def _scores(pictures: Sequence[Pictured], agreed: Agreement, names: Sequence[str
     return {"mask": masks.as_dict(names), "box": boxes.as_dict(names), "map": agreed.as_dict()}
 
 
-def comparison_lines(told: Mapping[str, Any], path: Path) -> list[str]:
+def comparison_lines(result: Mapping[str, Any], path: Path) -> list[str]:
     """Return all that is said of two runs."""
-    lines = [f"A = {told['runs'][0]}", f"B = {told['runs'][1]}", f"{'':<24}{'A':>9}{'B':>9}{'B - A':>10}"]
-    rows = [(head, told[head]) for head in _HEADS]
-    rows += [(f"mask AP50 of {name}", row["ap50"]) for name, row in told["classes"].items()]
+    lines = [f"A = {result['runs'][0]}", f"B = {result['runs'][1]}", f"{'':<24}{'A':>9}{'B':>9}{'B - A':>10}"]
+    rows = [(head, result[head]) for head in _HEADS]
+    rows += [(f"mask AP50 of {name}", row["ap50"]) for name, row in result["classes"].items()]
     for name, (here, there) in rows:
         change = "-" if here is None or there is None else f"{there - here:+.4f}"
         lines.append(f"{name:<24}{format_score(here):>9}{format_score(there):>9}{change:>10}")
     lines.append(
-        f"{told['split']}: {told['num_common']:,} objects are on both maps, of {told['num_objects'][0]:,} and "
-        f"{told['num_objects'][1]:,}: {path}"
+        f"{result['split']}: {result['num_common']:,} objects are on both maps, of {result['num_objects'][0]:,} and "
+        f"{result['num_objects'][1]:,}: {path}"
     )
     return lines

@@ -51,15 +51,15 @@ def in_picture(boxes: Boxes, size: tuple[int, int], source: Path) -> Boxes:
     height, width = size
     ends = np.array([width, height, width, height], np.float64)
     for number, sides in enumerate(boxes.sides, start=1):
-        told = ", ".join(f"{each:g}" for each in sides)
+        text = ", ".join(f"{each:g}" for each in sides)
         if sides[2] <= sides[0] or sides[3] <= sides[1]:
             need, remedy = "left < right and top < bottom", "correct it, or take it out"
-            raise DataError(explain(f"{source}, box {number}: it has no area", told, need, remedy))
+            raise DataError(explain(f"{source}, box {number}: it has no area", text, need, remedy))
         beyond = np.maximum(-sides, sides - ends)
         if (beyond > _MOST_BEYOND * ends + 2).any():
             need = f"inside its picture of {height} x {width} px"
             remedy = "correct it; or are these the labels of a picture of another size?"
-            raise DataError(explain(f"{source}, box {number}: it is not in its picture", told, need, remedy))
+            raise DataError(explain(f"{source}, box {number}: it is not in its picture", text, need, remedy))
     cut = np.clip(boxes.sides, 0, ends)
     is_there = (cut[:, 2] > cut[:, 0]) & (cut[:, 3] > cut[:, 1])
     return replace(boxes, sides=cut).take(is_there)

@@ -49,7 +49,7 @@ def read_voc(path: Path) -> VocPicture:
         left, top, right, bottom = numbers_of([(box.findtext(side) or "").strip() for side in _SIDES], place)
         rows.append((left - 1, top - 1, right, bottom))
         labels.append(IGNORED if _is_set(each, "difficult") else name)
-        truncated.append(0.5 if _is_set(each, "truncated") else 0.0)  # how much of it is not told
+        truncated.append(0.5 if _is_set(each, "truncated") else 0.0)  # how much of it is not given
         occluded.append(1 if _is_set(each, "occluded") else 0)
     return VocPicture(gather(rows, labels, truncated=truncated, occluded=occluded), _size(root, path))
 

@@ -1,4 +1,4 @@
-"""A convolution over two tensors side by side whose way back never joins them, nor a gradient of both.
+"""A convolution over two tensors side by side whose backward never joins them, nor a gradient of both.
 
 What a skip and its decoder bring together is the largest tensor of a step, and its gradient another as large. The
 gradients of both halves are found apart, each from its own half, so neither is needed:
@@ -113,7 +113,7 @@ class _OfUp(torch.autograd.Function):
         ctx: Any, made: Tensor, up: Tensor, part: Tensor, window: ConvWindow, shift: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(up, part)
-        # not among them: a few numbers, of which nothing is to be made again or moved
+        # not among them: a few numbers, of which nothing is to be recomputed or moved
         ctx.window, ctx.shift = window, None if shift is None else shift.detach()
         ctx.mark_dirty(made)
         return made

@@ -153,8 +153,8 @@ def only_valid(objects: Sequence[Object], valid: NDArray[np.bool_]) -> tuple[Obj
 
 def are_sound(answers: Sequence[dict[str, Tensor]]) -> bool:
     """Say whether all numbers stayed in the range of what they were computed in; true of a model that does not tell."""
-    told = [answer["sound"] for answer in answers if "sound" in answer]
-    return not told or bool(torch.stack(told).all())
+    answered = [answer["sound"] for answer in answers if "sound" in answer]
+    return not answered or bool(torch.stack(answered).all())
 
 
 def _is_inside(each: Object, inside: AreaOfInterest) -> bool:

@@ -20,7 +20,7 @@ from outsize.card import Card
 from outsize.errors import OutputError
 from outsize.files.ownership import NONE_GIVEN, Consent, is_marked, mark
 from outsize.infer.outputs import taking
-from outsize.infer.passes import work_told
+from outsize.infer.passes import work_of_scene
 from outsize.infer.stream import NODATA, Settings
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
@@ -161,7 +161,7 @@ def _predict(
         "width": info.width,
         "num_tiles": len(tiles),
         **({"unanswered_px": num_unanswered} if num_unanswered else {}),
-        **work_told(tiles, info, settings),
+        **work_of_scene(tiles, info, settings),
         "tiles_s": round(tiles_s, 3),
         "tiles_mpx_per_s": round(info.num_px / tiles_s / 1e6, 2),
         "waited_for_reads_s": round(waits.reads_s, 3),

@@ -40,8 +40,8 @@ def validate(model: nn.Module, held: HeldBack) -> dict[str, Any]:
         settings=held.settings,
     )
     scores = Scores(tuple(each.name for each in card.classes), counts, unanswered).as_dict()
-    told = {"unanswered_px": int(unanswered.sum())} if unanswered.any() else {}
-    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"], **told}
+    missing = {"unanswered_px": int(unanswered.sum())} if unanswered.any() else {}
+    return {"mean_iou": scores["mean_iou"] or 0.0, "pixel_accuracy": scores["pixel_accuracy"], **missing}
 
 
 def count_scenes(
