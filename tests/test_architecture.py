@@ -36,6 +36,7 @@ MANY_PARAMETERS = {
 TESTED_THROUGH = {
     "cli.bench": "cli/test_cli.py",
     "cli.verbs": "cli/test_cli.py",
+    "report.tables": "commands/bench/test_batch.py",
     "commands.bench.setting": "commands/bench/test_memory.py",
     "job.acquire": "commands/test_acquire.py",
     "ranks.pulse": "ranks/test_joining.py",

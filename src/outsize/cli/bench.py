@@ -16,14 +16,17 @@ bench = typer.Typer(
 )
 
 
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Folder to write bench/ in; default: the run's.", readable=False),
+]
+
+
 @bench.command()
 def memory(
     job: JobPath,
     set_: Overrides = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder to write bench/ in; default: the run's.", readable=False),
-    ] = None,
+    out: Out = None,
     budgets: Annotated[
         str | None,
         typer.Option(
@@ -52,5 +55,35 @@ def memory(
         budgets=budgets,
         ways=ways,
         rounds=rounds,
+        reporter=make_reporter(quiet),
+    )
+
+
+@bench.command()
+def batch(
+    job: JobPath,
+    set_: Overrides = None,
+    out: Out = None,
+    batches: Annotated[
+        str | None,
+        typer.Option("--batches", metavar="NUMBERS", help="1,2,4; default: doubled until out of memory."),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each batch is measured.")] = 5,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.0, help="No more rounds after that.")] = 1.5,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Measure batches up to out of memory: time per sample, GPU use, memory."""
+    refuse_little_address_space()
+    from outsize.commands import bench as command
+
+    command.batch(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        out=out,
+        batches=batches,
+        rounds=rounds,
+        minutes=minutes,
         reporter=make_reporter(quiet),
     )

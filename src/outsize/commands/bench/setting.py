@@ -140,3 +140,17 @@ def describe(job: Job, job_path: Path, planned: Planned) -> MeasuredJob:
         loss=section.loss,
         compile=section.compile,
     )
+
+
+def whole_numbers(option: str, text: str | None, example: str) -> list[int] | None:
+    """Read numbers with commas between them, each once and the smallest first; None where none are given."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = next((part for part in parts if not part.isdecimal() or not int(part)), None)
+    if wrong is not None or not parts:
+        needed = "whole numbers above 0 with commas between them"
+        raise JobError(
+            explain(f"{option} not understood", repr(wrong or text), needed, f"write e.g. {example}")
+        )
+    return sorted({int(part) for part in parts})
