@@ -55,9 +55,10 @@ trained on pictures that count to 255), `assignment` (`"nearest"` centre, or `"f
 published), `inner_width` (500), `early_width` (256), `dropout` (0.5), `score` (0.001), `nms_iou` (0.35) and
 `overlap_px` (256). It finds one object in each cell of 32 x 32 px, at most.
 
-`torchvision:fcos_resnet50_fpn` and `torchvision:retinanet_resnet50_fpn_v2` (task detect) have the options `weights`
-(`"none"`, `"imagenet"`, `"coco"` or a file), `score` (0.01), `nms_iou` (0.5), `most` (300 objects of a picture) and
-`overlap_px` (256). Pictures are not resized.
+`torchvision:fcos_resnet50_fpn`, `torchvision:retinanet_resnet50_fpn_v2` and `torchvision:fasterrcnn_resnet50_fpn_v2`
+(task detect) have the options `weights` (`"none"`, `"imagenet"`, `"coco"` or a file), `score` (0.01), `nms_iou` (0.5),
+`most` (300 objects of a picture) and `overlap_px` (256); the last also `rois_per_image` (256) and `proposals` (1000).
+Pictures are not resized.
 """
 
 _BEFORE = {"acquire": AcquireSection}  # sections of verbs that come before training

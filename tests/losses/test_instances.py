@@ -19,7 +19,8 @@ from outsize.losses.instances import (
     sums,
 )
 from outsize.models.boxes import encode
-from outsize.models.maskrcnn import BOX_WEIGHTS, Answers
+from outsize.models.maskrcnn import Answers
+from outsize.models.proposals import BOX_WEIGHTS
 from outsize.tasks.instances.terms import to_targets
 from outsize.tiles.window import Window
 
@@ -129,6 +130,7 @@ def test_sums_are_over_fixed_numbers() -> None:
         nothing(1, 64, 3),
         nothing(1, 64, 3, 4),
         nothing(1, 16, 3, 28, 28),
+        None,
     )
     found = sums(answers, targets, on_anchors, on_boxes)
     assert tuple(found) == TERMS

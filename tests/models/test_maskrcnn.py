@@ -12,8 +12,9 @@ from torchvision.models.detection import MaskRCNN as Theirs
 
 from outsize.errors import JobError, ModelError
 from outsize.models import build_model, build_with_notes
-from outsize.models.maskrcnn import MaskRCNN, _pooled
+from outsize.models.maskrcnn import MaskRCNN
 from outsize.models.pretrained.detectors import start_detector
+from outsize.models.proposals import pooled
 from outsize.models.unsteady import ON_SHAPES, REAL
 from outsize.tasks.instances.finding.objects import are_sound
 from outsize.tasks.instances.terms import make_loss_terms
@@ -185,8 +186,8 @@ def test_narrow_numbers_do_not_move_boxes() -> None:
     features = [F.avg_pool2d(rows, 2**level) for level in range(4)]
     boxes = torch.tensor([[0, 300.6, 301.3, 345.9, 347.2], [0, 10.2, 401.7, 130.4, 509.9]])
     with torch.autocast("cpu", torch.bfloat16):
-        narrow = _pooled([each.bfloat16() for each in features], _STRIDES, boxes, 7, REAL)
-    wide = _pooled(features, _STRIDES, boxes, 7, REAL)
+        narrow = pooled([each.bfloat16() for each in features], _STRIDES, boxes, 7, REAL)
+    wide = pooled(features, _STRIDES, boxes, 7, REAL)
     assert narrow.dtype == torch.bfloat16
     assert torch.allclose(narrow.float(), wide, atol=0.5)  # of a cell, by the features' own rounding
 

@@ -42,13 +42,15 @@ OPTIONS = {  # of each model, as its builder has them
         "head_width",
         "weights",
     ),
+    "torchvision:fasterrcnn_resnet50_fpn_v2": ("rois_per_image", "proposals", *_DENSE),
     "torchvision:fcos_resnet50_fpn": _DENSE,
     "torchvision:retinanet_resnet50_fpn_v2": _DENSE,
     "unet": ("levels", "width", "convs", "norm", "upsampling"),
     "wider_resnet38": ("width",),
 }
 LOGITS = "logits"  # an option of all models of pixels: one logit for two classes
-DETECTORS = ("fastbox", "torchvision:fcos_resnet50_fpn", "torchvision:retinanet_resnet50_fpn_v2")
+_TORCHVISION = ("fasterrcnn_resnet50_fpn_v2", "fcos_resnet50_fpn", "retinanet_resnet50_fpn_v2")
+DETECTORS = ("fastbox", *(f"torchvision:{name}" for name in _TORCHVISION))
 OF_OBJECTS = ("maskrcnn", *DETECTORS)
 NOT_OF_PIXELS = (*OF_OBJECTS, "digits")
 MODEL_NAMES = tuple(OPTIONS)

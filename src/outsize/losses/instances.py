@@ -14,11 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from outsize.data.targets import BoxLists
 from outsize.losses.loss import precise
 from outsize.models.boxes import box_ious, chances, encode, is_there
-from outsize.models.maskrcnn import BOX_WEIGHTS, MASK_PX, PROPOSAL_WEIGHTS, Answers
+from outsize.models.maskrcnn import MASK_PX, Answers
+from outsize.models.proposals import BOX_WEIGHTS, PROPOSAL_WEIGHTS, BoxAnswers
 
-TERMS = ("objectness", "rpn_box", "class", "box", "mask")
+BOX_TERMS = ("objectness", "rpn_box", "class", "box")
+TERMS = (*BOX_TERMS, "mask")
 ANCHORS = 256  # of a picture that are learnt from, at most half of them objects
 
 _PAIRS = 1 << 23  # of boxes and objects that are compared at once: memory hardly grows with the objects
@@ -50,6 +53,25 @@ class Drawn:
     objects: Tensor  # picture, draw; the object that a box is on, or nearest to
 
 
+def of_boxes(targets: BoxLists, keys: Sequence[int]) -> ObjectTensors:
+    """Return boxes without masks as objects, all places of their table; nothing is learnt of neutral ones."""
+    num, most = targets.labels.shape
+    labels = targets.labels.flatten()
+    device = labels.device
+    lots = torch.tensor(tuple(keys) or (0,) * num, dtype=torch.int64)
+    nothing = labels.new_zeros(0)
+    return ObjectTensors(
+        boxes=targets.sides.flatten(0, 1),
+        labels=labels.clamp(min=0),
+        clipped=labels < 0,
+        starts=nothing,
+        cells=nothing,
+        keys=(lots.pin_memory() if device.type == "cuda" else lots).to(device, non_blocking=True),
+        table=torch.arange(num * most, device=device).view(num, most),
+        counts=(most,) * num,
+    )
+
+
 def draw_anchors(anchors: Tensor, targets: ObjectTensors) -> Drawn:
     """Draw 256 anchors of each picture."""
     matches = [
@@ -76,12 +98,18 @@ def draw_boxes(proposals: Tensor, targets: ObjectTensors, num: int) -> tuple[Ten
 
 def sums(answers: Answers, targets: ObjectTensors, anchors: Drawn, boxes: Drawn) -> dict[str, Tensor]:
     """Return each loss, added up over pictures."""
-    shares = (
-        *_anchor_shares(answers, targets, anchors),
-        *_box_shares(answers, targets, boxes),
-        _mask_share(answers, targets, boxes),
-    )
-    return dict(zip(TERMS, shares, strict=True))
+    return {
+        **box_sums(answers, targets, anchors, boxes),
+        TERMS[-1]: _mask_share(answers, targets, boxes),
+    }
+
+
+def box_sums(
+    answers: Answers | BoxAnswers, targets: ObjectTensors, anchors: Drawn, boxes: Drawn
+) -> dict[str, Tensor]:
+    """Return each loss but that of masks, added up over pictures."""
+    shares = (*_anchor_shares(answers, targets, anchors), *_box_shares(answers, targets, boxes))
+    return dict(zip(BOX_TERMS, shares, strict=True))
 
 
 def mask_targets(boxes: Tensor, objects: Tensor, targets: ObjectTensors) -> Tensor:
@@ -101,7 +129,9 @@ def mask_targets(boxes: Tensor, objects: Tensor, targets: ObjectTensors) -> Tens
     return (shares >= 0.5).to(boxes.dtype)
 
 
-def _anchor_shares(answers: Answers, targets: ObjectTensors, drawn: Drawn) -> tuple[Tensor, Tensor]:
+def _anchor_shares(
+    answers: Answers | BoxAnswers, targets: ObjectTensors, drawn: Drawn
+) -> tuple[Tensor, Tensor]:
     logits = precise(answers.objectness.take_along_dim(drawn.index, 1))
     is_object = drawn.labels > 0
     found = F.binary_cross_entropy_with_logits(logits, is_object.to(logits.dtype), reduction="none")
@@ -114,7 +144,7 @@ def _anchor_shares(answers: Answers, targets: ObjectTensors, drawn: Drawn) -> tu
     )
 
 
-def _box_shares(answers: Answers, targets: ObjectTensors, drawn: Drawn) -> tuple[Tensor, Tensor]:
+def _box_shares(answers: Answers | BoxAnswers, targets: ObjectTensors, drawn: Drawn) -> tuple[Tensor, Tensor]:
     logits = precise(answers.classes)
     num_boxes = logits.shape[1]
     found = F.cross_entropy(logits.transpose(1, 2), drawn.labels, reduction="none")

@@ -15,6 +15,7 @@ from outsize.models.dense import FCOS_NAME, RETINANET_NAME, DenseDetector
 from outsize.models.digits import DigitNet
 from outsize.models.erfnet import ERFNet
 from outsize.models.fastbox import FastBox
+from outsize.models.fasterrcnn import FASTER_NAME, FasterRCNN
 from outsize.models.gscnn import GSCNN
 from outsize.models.maskrcnn import MaskRCNN
 from outsize.models.pretrained import build_smp, start_detector
@@ -31,6 +32,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "fastbox": FastBox,
     FCOS_NAME: partial(DenseDetector, FCOS_NAME),
     RETINANET_NAME: partial(DenseDetector, RETINANET_NAME),
+    FASTER_NAME: FasterRCNN,
 }
 
 

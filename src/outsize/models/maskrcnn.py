@@ -6,7 +6,6 @@ resized, and every tensor that is trained on has a shape that does not depend on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -16,19 +15,25 @@ import torch
 from torch import Tensor, nn
 
 from outsize.errors import ModelError, explain
-from outsize.models.boxes import anchors_of, clip, decode, is_there
+from outsize.models.boxes import anchors_of
+from outsize.models.proposals import (
+    NUM_POOLED,
+    by_anchor,
+    in_full,
+    likeliest,
+    pooled,
+    propose,
+    read_boxes,
+    with_picture,
+)
 from outsize.models.unsteady import REAL, Unsteady
 
 BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101")
 NORMS = ("batch", "frozen", "group")
 MASK_PX = 28  # side of a mask in the frame of its box
-BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # of a box's offsets from its proposal
-PROPOSAL_WEIGHTS = (1.0, 1.0, 1.0, 1.0)
 
 FINEST_PX = (2, 4)
 _NUM_LEVELS = 5
-_NUM_POOLED = 4  # levels that heads read; the coarsest only proposes
-_USUAL_CELLS = 14  # a side of a box, on the level that it is read from
 _AT_ONCE = 256  # masks at prediction: their memory does not grow with the objects found
 _MPX = 1_000_000
 
@@ -116,18 +121,20 @@ class MaskRCNN(nn.Module):
         size_px = images.shape[-2:]
         maps = self.rpn["head"](features)
         objectness, offsets = (
-            [_by_anchor(each, len(self.anchor_ratios)) for each in levels] for levels in maps
+            [by_anchor(each, len(self.anchor_ratios)) for each in levels] for levels in maps
         )
         shapes = [(each.shape[-2], each.shape[-1]) for each in features]
         anchors = anchors_of(shapes, self.strides, self.anchor_px, self.anchor_ratios, images.device)
         scores = [each.squeeze(-1) for each in objectness]
-        proposals = self._propose(anchors, scores, offsets, (size_px[0], size_px[1]), unsteady)
+        proposals = propose(
+            anchors, scores, offsets, (size_px[0], size_px[1]), self.most_proposals(*size_px), unsteady
+        )
         if choose is None:
             sound = torch.stack([each.isfinite().all(1) for each in scores]).all(0)
             return self._detect(features, proposals, (size_px[0], size_px[1]), sound, unsteady)
         boxes, chosen = choose(proposals)
-        classes, box_offsets = self._read_boxes(features, boxes, unsteady)
-        masks = self._read_masks(features, _with_picture(boxes[:, : self.masks_per_image]), unsteady)
+        classes, box_offsets = read_boxes(self.roi_heads, features, self.strides, boxes, unsteady)
+        masks = self._read_masks(features, with_picture(boxes[:, : self.masks_per_image]), unsteady)
         return Answers(
             torch.cat(anchors),
             torch.cat(scores, dim=1),
@@ -149,45 +156,10 @@ class MaskRCNN(nn.Module):
         settings = self.settings
         return int(max(settings["least_detections"], settings["detections_per_mpx"] * height * width / _MPX))
 
-    @torch.no_grad()
-    def _propose(
-        self,
-        anchors: list[Tensor],
-        scores: list[Tensor],
-        offsets: list[Tensor],
-        size_px: tuple[int, int],
-        unsteady: Unsteady,
-    ) -> Tensor:
-        """Return the likeliest boxes of each picture, as many for all; where there are fewer, boxes without area."""
-        limit = self.most_proposals(*size_px)
-        taken, best, levels = [], [], []
-        for level, (own, score, offset) in enumerate(zip(anchors, scores, offsets, strict=True)):
-            values, index = score.detach().topk(min(limit, score.shape[1]), dim=1)
-            moved = offset.detach().take_along_dim(index[..., None], 1)
-            taken.append(decode(_precise(moved), own[index], PROPOSAL_WEIGHTS))
-            best.append(_precise(values))
-            levels.append(torch.full(index.shape[1:], level, device=index.device))
-        boxes = clip(torch.cat(taken, dim=1), *size_px)
-        likely = torch.cat(best, dim=1).masked_fill(~is_there(boxes), -math.inf)
-        level_of = torch.cat(levels)
-        keep = partial(unsteady.keep, iou=0.7, limit=limit, least=-math.inf)
-        found = boxes.new_zeros(len(boxes), limit, 4)
-        for own_boxes, own_scores, place in zip(boxes, likely, found, strict=True):
-            kept = own_boxes[keep(own_boxes, own_scores, level_of)]
-            place[: len(kept)] = kept
-        return found
-
-    def _read_boxes(self, features: list[Tensor], boxes: Tensor, unsteady: Unsteady) -> tuple[Tensor, Tensor]:
-        """Return class logits and offsets of boxes (picture, box, 4)."""
-        pooled = _pooled(features, self.strides, _with_picture(boxes), 7, unsteady)
-        logits, offsets = self.roi_heads["box_predictor"](self.roi_heads["box_head"](pooled))
-        shape = tuple(boxes.shape[:2])
-        return logits.unflatten(0, shape), offsets.unflatten(1, (-1, 4)).unflatten(0, shape)
-
     def _read_masks(self, features: list[Tensor], boxes: Tensor, unsteady: Unsteady) -> Tensor:
         """Return mask logits (box, class, row, column) of boxes (box, 5) with the number of their picture."""
-        pooled = _pooled(features, self.strides, boxes, MASK_PX // 2, unsteady)
-        logits: Tensor = self.roi_heads["mask_predictor"](self.roi_heads["mask_head"](pooled))
+        read = pooled(features, self.strides, boxes, MASK_PX // 2, unsteady)
+        logits: Tensor = self.roi_heads["mask_predictor"](self.roi_heads["mask_head"](read))
         return logits
 
     def _detect(
@@ -198,19 +170,11 @@ class MaskRCNN(nn.Module):
         sound: Tensor,
         unsteady: Unsteady,
     ) -> list[dict[str, Tensor]]:
-        logits, offsets = self._read_boxes(features, proposals, unsteady)
-        sound = sound & logits.isfinite().all(2).all(1)
-        shares = _precise(logits).softmax(-1)[..., 1:]
-        boxes = clip(decode(_precise(offsets), proposals[:, :, None], BOX_WEIGHTS)[:, :, 1:], *size_px)
-        shares = torch.where(is_there(proposals)[..., None] & is_there(boxes), shares, 0.0)
-        limit, num_classes = self.most_detections(*size_px), shares.shape[-1]
-        labels = torch.arange(1, num_classes + 1, device=shares.device).repeat(shares.shape[1])
-        found = []
-        for own_boxes, own_shares in zip(boxes.flatten(1, 2), shares.flatten(1, 2), strict=True):
-            kept = unsteady.keep(
-                own_boxes, own_shares, labels, iou=self.nms_iou, limit=limit, least=self.score
-            )
-            found.append({"boxes": own_boxes[kept], "labels": labels[kept], "scores": own_shares[kept]})
+        read = read_boxes(self.roi_heads, features, self.strides, proposals, unsteady)
+        sound = sound & read[0].isfinite().all(2).all(1)
+        limit = self.most_detections(*size_px)
+        suppress = partial(unsteady.keep, iou=self.nms_iou, limit=limit, least=self.score)
+        found = likeliest(proposals, read, size_px, suppress)
         pictures = [each["boxes"].new_full((len(each["boxes"]), 1), n) for n, each in enumerate(found)]
         places = torch.cat(
             [torch.cat((n, each["boxes"]), 1) for n, each in zip(pictures, found, strict=True)]
@@ -228,7 +192,7 @@ class MaskRCNN(nn.Module):
         for first in range(0, len(places), _AT_ONCE):
             logits = self._read_masks(features, places[first : first + _AT_ONCE], unsteady)
             own = labels[first : first + _AT_ONCE, None, None, None]
-            parts.append(_precise(logits.take_along_dim(own, 1)).sigmoid())
+            parts.append(in_full(logits.take_along_dim(own, 1)).sigmoid())
         return torch.cat(parts)
 
 
@@ -247,7 +211,7 @@ def _trunk(chosen: Options, in_channels: int) -> nn.Module:
         body.maxpool = nn.Identity()
     last = body.fc.in_features
     wholes = [last // 8, last // 4, last // 2, last]
-    levels = {f"layer{number + 1}": str(number) for number in range(_NUM_POOLED)}
+    levels = {f"layer{number + 1}": str(number) for number in range(NUM_POOLED)}
     trunk: nn.Module = BackboneWithFPN(body, levels, wholes, chosen.width, extra_blocks=LastLevelMaxPool())
     return trunk
 
@@ -276,46 +240,6 @@ def _heads(
         }
     )
     return rpn, roi_heads
-
-
-def _pooled(
-    features: list[Tensor], strides: Sequence[int], boxes: Tensor, side: int, unsteady: Unsteady
-) -> Tensor:
-    """Read boxes (box, 5) from the levels that fit their size."""
-    from torchvision.ops import roi_align
-
-    with torch.no_grad():
-        areas = (boxes[:, 3] - boxes[:, 1]) * (boxes[:, 4] - boxes[:, 2])
-        usual_px = _USUAL_CELLS * strides[0]
-        levels = ((areas.clamp(min=1e-6).sqrt() / usual_px).log2() + 1e-6).floor()
-        levels = levels.clamp(0, _NUM_POOLED - 1).long()
-        order = levels.argsort(stable=True)
-        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        counts = unsteady.share_out(levels, _NUM_POOLED)
-        parts = boxes[order].split(counts)
-    dtype = features[0].dtype
-    # bfloat16 has no room for the place of a box: 300.5 px would be 300 or 302
-    pooled = [
-        roi_align(_precise(level), part, side, spatial_scale=1 / stride, sampling_ratio=2).to(dtype)
-        for level, part, stride in zip(features[:_NUM_POOLED], parts, strides[:_NUM_POOLED], strict=True)
-    ]
-    return torch.cat(pooled).index_select(0, back)
-
-
-def _with_picture(boxes: Tensor) -> Tensor:
-    """Put the number of its picture before each box: (picture, box, 4) -> (box, 5)."""
-    numbers = torch.arange(len(boxes), device=boxes.device, dtype=boxes.dtype)
-    return torch.cat((numbers[:, None, None].expand(*boxes.shape[:2], 1), boxes), dim=2).flatten(0, 1)
-
-
-def _by_anchor(values: Tensor, num_ratios: int) -> Tensor:
-    """Bring (picture, ratio x number, row, column) to (picture, anchor, number)."""
-    by_ratio: Tensor = values.unflatten(1, (num_ratios, -1))
-    return by_ratio.permute(0, 3, 4, 1, 2).flatten(1, 3)
-
-
-def _precise(values: Tensor) -> Tensor:
-    return values if values.dtype == torch.float64 else values.float()
 
 
 def _check(settings: dict[str, Any]) -> None:

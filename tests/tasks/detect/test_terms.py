@@ -14,6 +14,7 @@ from outsize.data.targets import BoxList, BoxLists, ClassRasters
 from outsize.errors import ModelError
 from outsize.models import build_model
 from outsize.models.dense import FCOS_NAME, RETINANET_NAME
+from outsize.models.fasterrcnn import FASTER_NAME
 from outsize.plan.plan import unplanned
 from outsize.strategies.compose import compose
 from outsize.tasks.detect import terms
@@ -32,7 +33,11 @@ def _batch(num: int, dtype: torch.dtype = torch.float64) -> Batch:
 
 @pytest.mark.parametrize(
     ("name", "options", "num_terms"),
-    [("fastbox", {"encoder": "resnet18", "dropout": 0.0}, 4), (FCOS_NAME, {}, 3)],
+    [
+        ("fastbox", {"encoder": "resnet18", "dropout": 0.0}, 4),
+        (FCOS_NAME, {}, 3),
+        (FASTER_NAME, {"proposals": 50, "rois_per_image": 16}, 4),
+    ],
 )
 def test_four_pictures_are_two_and_two(name: str, options: dict[str, object], num_terms: int) -> None:
     torch.manual_seed(0)
@@ -52,7 +57,7 @@ def test_four_pictures_are_two_and_two(name: str, options: dict[str, object], nu
             assert worst <= 1e-12 * max(1.0, float(gradients[key].abs().max())), key
 
 
-@pytest.mark.parametrize("name", ["fastbox", FCOS_NAME, RETINANET_NAME])
+@pytest.mark.parametrize("name", ["fastbox", FCOS_NAME, RETINANET_NAME, FASTER_NAME])
 def test_shapes_alone_have_a_loss(name: str) -> None:
     """A plan follows a step on shapes: nothing may depend on the numbers."""
     with FakeTensorMode(), torch.device("cpu"):

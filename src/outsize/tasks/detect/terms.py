@@ -15,15 +15,16 @@ from outsize.data.sample import Targets
 from outsize.data.statistics import BandStatistics
 from outsize.data.targets import BoxList, BoxLists
 from outsize.errors import ModelError, explain
-from outsize.losses import Weights, dense, fastbox
+from outsize.losses import Weights, dense, fastbox, instances
 from outsize.models.dense import STRIDES, DenseDetector
 from outsize.models.fastbox import CELL_PX, FastBox
-from outsize.models.unsteady import ON_SHAPES
+from outsize.models.fasterrcnn import COARSEST_PX, FasterRCNN
+from outsize.models.unsteady import ON_SHAPES, REAL, Unsteady
 from outsize.strategies.compose import LossTerms
 from outsize.tiles.halo import Halo, Obstacle, Reach
 
-Detector = FastBox | DenseDetector
-TERMS = (*fastbox.TERMS, *dense.TERMS)
+Detector = FastBox | DenseDetector | FasterRCNN
+TERMS = tuple(dict.fromkeys((*fastbox.TERMS, *dense.TERMS, *instances.BOX_TERMS)))
 
 _MADE_UP = 16  # boxes in a picture that is not real
 
@@ -34,7 +35,7 @@ def make_loss_terms(loss_names: str, statistics: BandStatistics, weights: Weight
     def loss_terms(model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         inputs = normalise(batch.images, batch.valid, statistics)
         assert isinstance(batch.targets, BoxLists), type(batch.targets)
-        return _sums(detector(model), inputs, batch.targets)
+        return _sums(detector(model), inputs, batch.targets, batch.keys)
 
     return loss_terms
 
@@ -45,7 +46,7 @@ def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module
     def loss(model: nn.Module, images: Tensor) -> Tensor:
         inputs = (images.contiguous(memory_format=torch.contiguous_format).to(torch.float32) - 0.5) * 2.0
         targets = _made_up(len(images), images.shape[-2], images.shape[-1])
-        return torch.stack(list(_sums(detector(model), inputs, targets).values())).sum()
+        return torch.stack(list(_sums(detector(model), inputs, targets, (), ON_SHAPES).values())).sum()
 
     return loss
 
@@ -87,7 +88,8 @@ def halo(
 ) -> Halo:
     """Return what tiles overlap by: an object of the model's `overlap_px` lies as a whole in one of them."""
     own = detector(model)
-    stride_px = CELL_PX if isinstance(own, FastBox) else STRIDES[-1]
+    coarsest_px = COARSEST_PX if isinstance(own, FasterRCNN) else STRIDES[-1]
+    stride_px = CELL_PX if isinstance(own, FastBox) else coarsest_px
     half_px = -(-own.overlap_px // 2)
     reach = Reach(half_px, half_px).aligned(stride_px)
     why = "boxes are found in overlapping tiles and settled, not in the scene as a whole"
@@ -110,7 +112,7 @@ class DetectorOnShapes(nn.Module):
 
 def detector(model: nn.Module) -> Detector:
     """Return a model that finds boxes; refuse others."""
-    if not isinstance(model, FastBox | DenseDetector):
+    if not isinstance(model, Detector):
         needed = "a model that finds boxes: fastbox, or one of torchvision:"
         raise ModelError(
             explain(
@@ -120,11 +122,22 @@ def detector(model: nn.Module) -> Detector:
     return model
 
 
-def _sums(model: Detector, inputs: Tensor, targets: BoxLists) -> dict[str, Tensor]:
+def _sums(
+    model: Detector, inputs: Tensor, targets: BoxLists, keys: Sequence[int], unsteady: Unsteady = REAL
+) -> dict[str, Tensor]:
     inputs = inputs.to(next(model.parameters()).dtype).contiguous(memory_format=torch.channels_last)
     if isinstance(model, FastBox):
         return fastbox.sums(model(inputs), targets, model.assignment)
-    return dense.sums(model, model(inputs), targets)
+    if isinstance(model, DenseDetector):
+        return dense.sums(model, model(inputs), targets)
+    objects = instances.of_boxes(targets, keys)
+
+    def choose(proposals: Tensor) -> tuple[Tensor, instances.Drawn]:
+        return instances.draw_boxes(proposals, objects, model.rois_per_image)
+
+    answers = model(inputs, choose, unsteady)
+    anchors = instances.draw_anchors(answers.anchors, objects)
+    return instances.box_sums(answers, objects, anchors, answers.chosen)
 
 
 def _made_up(num: int, height: int, width: int) -> BoxLists:
