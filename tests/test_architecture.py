@@ -106,6 +106,8 @@ TESTED_THROUGH = {
     "strategies.kernels.norm.kernels": "strategies/kernels/test_layers.py",
     "strategies.kernels.pool.kernels": "strategies/kernels/test_layers.py",
     "strategies.kernels.entropy.kernels": "strategies/kernels/test_layers.py",
+    "cli.across": "commands/test_predict_ranks.py",
+    "infer.across": "commands/test_predict_ranks.py",
     "planning.clusters": "commands/test_plan.py",
     "planning.advice": "commands/test_plan.py",
     "strategies.overwritten": "strategies/saved/test_hooks.py",

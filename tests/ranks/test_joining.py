@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
-from collections.abc import Callable, Mapping
-from multiprocessing import get_context
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.ranks.started import free_port, rank_of, run
 
 from outsize.errors import RanksError
 from outsize.ranks import ALONE, World
@@ -25,46 +24,8 @@ def _join() -> None:
         print(error)
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _as_rank(environ: Mapping[str, str], out: Path, work: Callable[[], None]) -> None:
-    os.environ.update(environ)
-    with out.open("w") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    work()
-
-
-def _run(folder: Path, *ranks: Mapping[str, str], work: Callable[[], None] = _join) -> list[str]:
-    """Start a process for each rank's environment and return what each prints."""
-    outs = [folder / f"{number}.txt" for number, _ in enumerate(ranks)]
-    context = get_context("forkserver")
-    started = [
-        context.Process(target=_as_rank, args=(environ, outs[number], work))
-        for number, environ in enumerate(ranks)
-    ]
-    for process in started:
-        process.start()
-    for process in started:
-        process.join()
-    return [out.read_text() for out in outs]
-
-
-def _rank(number: int, size: int, port: int, **more: str) -> dict[str, str]:
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return {
-        "RANK": str(number),
-        "WORLD_SIZE": str(size),
-        "JOB": "a",
-        "OUTSIZE_WAIT_S": "120",
-        **where,
-        **more,
-    }
+def _run(folder: Path, *ranks: Mapping[str, str]) -> list[str]:
+    return run(folder, *ranks, work=_join)
 
 
 @pytest.mark.parametrize(
@@ -108,19 +69,19 @@ def test_a_process_that_nobody_started_so_is_alone() -> None:
 
 
 def test_two_ranks_meet(tmp_path: Path) -> None:
-    port = _free_port()
-    assert _run(tmp_path, _rank(0, 2, port), _rank(1, 2, port)) == ["sum 3.0\n"] * 2
+    port = free_port()
+    assert _run(tmp_path, rank_of(0, 2, port), rank_of(1, 2, port)) == ["sum 3.0\n"] * 2
 
 
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
-    [told] = _run(tmp_path, _rank(0, 3, _free_port(), OUTSIZE_WAIT_S="1"))
+    [told] = _run(tmp_path, rank_of(0, 3, free_port(), OUTSIZE_WAIT_S="1"))
     assert told.startswith("ranks 1, 2 did not come: found 1 of 3 after 1 s, needed all ranks; look")
     assert told.count("\n") == 1
 
 
 def test_a_rank_alone_says_whom_it_cannot_reach(tmp_path: Path) -> None:
-    port = _free_port()
-    [told] = _run(tmp_path, _rank(1, 2, port, OUTSIZE_WAIT_S="1"))
+    port = free_port()
+    [told] = _run(tmp_path, rank_of(1, 2, port, OUTSIZE_WAIT_S="1"))
     assert f"rank 1 cannot reach 127.0.0.1:{port}" in told.splitlines()[-1]
 
 
@@ -129,14 +90,14 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        [told] = _run(tmp_path, _rank(0, 2, port))
+        [told] = _run(tmp_path, rank_of(0, 2, port))
     assert f"cannot listen on 127.0.0.1:{port}" in told.splitlines()[-1]
     assert "set MASTER_PORT" in told
 
 
 def test_ranks_of_other_jobs_are_told_apart(tmp_path: Path) -> None:
-    port = _free_port()
-    first, second = _run(tmp_path, _rank(0, 2, port), _rank(1, 2, port, JOB="b"))
+    port = free_port()
+    first, second = _run(tmp_path, rank_of(0, 2, port), rank_of(1, 2, port, JOB="b"))
     assert first.startswith("rank 1 has another job: found 'b', needed 'a' as rank 0 has it; start")
     assert second.startswith("rank 0 has another job: found 'a', needed 'b' as rank 1 has it; start")
 
@@ -153,8 +114,8 @@ def _die() -> None:
 
 
 def test_a_rank_that_dies_is_named_with_its_phase(tmp_path: Path) -> None:
-    port = _free_port()
-    first, _, third = _run(tmp_path, *(_rank(rank, 3, port) for rank in range(3)), work=_die)
+    port = free_port()
+    first, _, third = run(tmp_path, *(rank_of(rank, 3, port) for rank in range(3)), work=_die)
     for told in (first, third):
         [line] = [each for each in told.splitlines() if "lost" in each]
         assert line.startswith("another rank was lost: found rank 1 in epoch 3 ("), line

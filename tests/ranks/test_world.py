@@ -17,6 +17,7 @@ def _all_of_it(world: World) -> dict[str, Any]:
         "agree": [world.agree(world.rank == 1), world.agree(False)],
         "broadcast": world.broadcast({"from": world.rank}),
         "gather": world.gather(world.rank * 10),
+        "owner first": world.owner_first(lambda: world.rank),
         "deal": world.deal([*"abcdefg"]),
         "part": world.part_of(7),
     }
@@ -30,6 +31,7 @@ def test_all_ranks_hear_the_same(gang: Gang) -> None:
         assert each["agree"] == [True, False]
         assert each["broadcast"] == {"from": 0}
         assert each["gather"] == [0, 10, 20]
+    assert [each["owner first"] for each in (first, second, third)] == [0, 1, 2]
     assert sorted(first["deal"] + second["deal"] + third["deal"]) == [*"abcdefg"]
     assert [each["part"] for each in (first, second, third)] == [slice(0, 2), slice(2, 4), slice(4, 7)]
 
@@ -41,6 +43,7 @@ def test_a_process_alone_asks_nobody() -> None:
         "agree": [False, False],
         "broadcast": {"from": 0},
         "gather": [0],
+        "owner first": 0,
         "deal": [*"abcdefg"],
         "part": slice(0, 7),
     }

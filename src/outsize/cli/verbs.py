@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outsize.cli.across import Gpus, across
 from outsize.cli.bench import bench
 from outsize.cli.options import (
     Aoi,
@@ -21,6 +22,10 @@ from outsize.cli.options import (
     make_reporter,
 )
 from outsize.measure.address import refuse_little_address_space
+
+if TYPE_CHECKING:
+    from outsize.progress import Reporter
+    from outsize.ranks import World
 
 app = typer.Typer(
     cls=Verbs,
@@ -221,6 +226,7 @@ def predict(
     overwrite: Overwrite = False,
     take_over: TakeOver = False,
     device: Device = "auto",
+    gpus: Gpus = None,
     quiet: Quiet = False,
 ) -> None:
     """Predict whole scenes: a map (COG), its confidence, polygons; or objects; or the class of each picture."""
@@ -230,20 +236,24 @@ def predict(
 
     shorter = [] if halo is None else [f"limits.halo_px={halo}", "limits.allow_approximate=true"]
     overrides = [*shorter, *(set_ or ())]
-    reporter = make_reporter(quiet)
     if split is not None:
         images = command.images_of(run, split, [*map(str, images or ()), *(bands or ())])
-    command.predict(
-        run,
-        images or [],
-        out=out,
-        overrides=overrides,
-        device_name=device,
-        reporter=reporter,
-        aoi=aoi,
-        stacks=bands or (),
-        consent=Consent(overwrite, take_over),
-    )
+
+    def work(world: World | None, reporter: Reporter) -> None:
+        command.predict(
+            run,
+            images or [],
+            out=out,
+            overrides=overrides,
+            device_name=device,
+            reporter=reporter,
+            aoi=aoi,
+            stacks=bands or (),
+            consent=Consent(overwrite, take_over),
+            world=world,
+        )
+
+    across(gpus, device, quiet, work)
 
 
 @app.command()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import JobError, OutputError, explain
 from outsize.files.ownership import NONE_GIVEN, Consent
 from outsize.infer.inputs import bands_of, open_inputs
-from outsize.job import load_job
+from outsize.job import Job, load_job
 from outsize.job.naming import naming
 from outsize.progress import Reporter
-from outsize.runs import leaving_no_empty_folder, open_run
+from outsize.runs import RunFolder, leaving_no_empty_folder, open_run
 from outsize.tasks.subjects import refuse_missed
 
 if TYPE_CHECKING:
+    from outsize.ranks import World
     from outsize.raster.polygons import AreaOfInterest
     from outsize.raster.reading import SceneInfo
     from outsize.tasks.task import SceneFiles
@@ -32,33 +34,31 @@ def predict(  # noqa: PLR0913 (each is what a user may say)
     aoi: Path | None = None,
     stacks: Sequence[str] = (),
     consent: Consent = NONE_GIVEN,
+    world: World | None = None,
 ) -> list[dict[str, Any]]:
     """Predict scenes (by default those held back) with the best weights of a run, inside `aoi` only.
 
     `stacks` are scenes of one file per band, as texts: red.tif,green.tif,nir.tif. Returns what predict.json lists.
     """
-    from outsize.data.recall import recall_images
-    from outsize.infer.ledger import choose_names
+    run = open_run(run_path)
+    job = load_job(run.job, overrides)
+    folder = out or run.predictions
+    asked = images, stacks, aoi
+
+    def opened() -> list[tuple[SceneInfo, SceneFiles]]:
+        return _open_scenes(run, job, folder, asked, consent, reporter)
+
+    scenes = opened() if world is None else world.owner_first(opened)
+    from outsize.infer.across import over_ranks
     from outsize.infer.prepare import make_prepare
     from outsize.infer.ready import load_ready
     from outsize.measure.machine import pick_device
+    from outsize.ranks import ALONE
     from outsize.tasks import task_of
 
-    run = open_run(run_path)
-    job = load_job(run.job, overrides)
-    task = task_of(job.task)
-    given = list(images) if images or stacks else recall_images(run.split, "test")
-    infos = open_inputs(given, stacks, job.data, bands_of(run) if stacks else ())
-    areas = _lay_areas(aoi, infos, reporter)
-    infos = [info for info in infos if info.path in areas]
-    folder = out or run.predictions
-    names = choose_names(folder, [info.path for info in infos])
-    products = [
-        task.products(folder / name, job.predict, info, inside=areas[info.path], consent=consent)
-        for name, info in zip(names, infos, strict=True)
-    ]
-    _refuse_overwriting(products, infos)
+    task, infos, world = task_of(job.task), [info for info, _ in scenes], world or ALONE
     pick_device(device_name)
+    world.at("planning")
     with naming(run.job):
         ready = load_ready(
             run.best,
@@ -67,12 +67,47 @@ def predict(  # noqa: PLR0913 (each is what a user may say)
             task.cutting,
             device_name=device_name,
             precision=job.train.precision,
+            world=world,
         )
     for info in infos:  # refuse before the first scene is begun, not after hours
         make_prepare(ready.card.bands, info, ready.card.statistics)
-    scenes = list(zip(infos, products, strict=True))
-    with leaving_no_empty_folder(folder):
-        return task.predict(run.path, ready, scenes, job.predict, reporter)
+    with leaving_no_empty_folder(folder) if world.is_owner else nullcontext():
+        return over_ranks(
+            world,
+            ready,
+            scenes,
+            lambda ready, scenes: task.predict(run.path, ready, scenes, job.predict, reporter),
+            reporter,
+            spreads=task.spreads,
+            one_table=any(files.grows for _, files in scenes),
+        )
+
+
+def _open_scenes(
+    run: RunFolder,
+    job: Job,
+    folder: Path,
+    asked: tuple[Sequence[Path], Sequence[str], Path | None],
+    consent: Consent,
+    reporter: Reporter,
+) -> list[tuple[SceneInfo, SceneFiles]]:
+    """Open the images, stacks and area that were asked for, and say where each scene's files go."""
+    from outsize.data.recall import recall_images
+    from outsize.infer.ledger import choose_names
+    from outsize.tasks import task_of
+
+    task, (images, stacks, aoi) = task_of(job.task), asked
+    given = list(images) if images or stacks else recall_images(run.split, "test")
+    infos = open_inputs(given, stacks, job.data, bands_of(run) if stacks else ())
+    areas = _lay_areas(aoi, infos, reporter)
+    infos = [info for info in infos if info.path in areas]
+    names = choose_names(folder, [info.path for info in infos])
+    products = [
+        task.products(folder / name, job.predict, info, inside=areas[info.path], consent=consent)
+        for name, info in zip(names, infos, strict=True)
+    ]
+    _refuse_overwriting(products, infos)
+    return list(zip(infos, products, strict=True))
 
 
 def images_of(run_path: Path, split: str, given: Sequence[str] = ()) -> list[Path]:

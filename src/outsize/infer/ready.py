@@ -20,7 +20,7 @@ from outsize.infer.passes import equal_to, pass_graph
 from outsize.infer.sides import compared_with, fills_up, fitted, takes
 from outsize.infer.stream import Settings
 from outsize.job import LimitsSection
-from outsize.measure.machine import look_at_machine, pick_device
+from outsize.measure.machine import free_host_bytes, look_at_machine, pick_device
 from outsize.measure.tensors import own_dtype
 from outsize.measure.trying import differing_at, try_tiling
 from outsize.models import num_inputs
@@ -28,6 +28,7 @@ from outsize.plan.facts import Facts
 from outsize.plan.plan import Plan, Tiling
 from outsize.plan.predict import choose_predict
 from outsize.progress import Reporter
+from outsize.ranks import ALONE, World, own_device
 from outsize.raster.pixel_area import pixel_sides_m
 from outsize.raster.reading import SceneInfo
 from outsize.tiles.halo import Halo
@@ -97,15 +98,36 @@ def load_ready(
     *,
     device_name: str,
     precision: str,
+    world: World = ALONE,
 ) -> Ready:
-    """Load a checkpoint and plan for the scenes on the device at hand."""
+    """Load a checkpoint and plan for the scenes on the device at hand; of several ranks the owner plans for all."""
     model, card = load_checkpoint(checkpoint)
     status = checkpoint.stat()
     weights_id = f"{checkpoint.resolve()}:{status.st_size}:{status.st_mtime_ns}"
-    ready = make_ready(
-        model, card, limits, scenes, cutting=cutting, device_name=device_name, precision=precision
-    )
-    return replace(ready, weights_id=weights_id)
+    device_name = own_device(world, device_name)
+    if world.is_owner:
+        own = _share_of(limits, world)
+        ready = make_ready(
+            model, card, own, scenes, cutting=cutting, device_name=device_name, precision=precision
+        )
+    if world.is_alone:
+        return replace(ready, weights_id=weights_id)
+    heard = world.owners(lambda: replace(ready, model=nn.Module()))
+    settings = replace(heard.settings, world=world, num_threads=world.share_of(num_cores()))
+    if world.is_owner:
+        model = ready.model
+    else:
+        settings = replace(settings, device=pick_device(device_name))
+        model = to_device(model, settings.device, channels_last=settings.channels_last).eval()
+    return replace(heard, model=model, settings=settings, weights_id=weights_id)
+
+
+def _share_of(limits: LimitsSection, world: World) -> LimitsSection:
+    """Return the limits of one of the processes that share a machine: of its memory each has a part."""
+    if world.local_size == 1:
+        return limits
+    host_bytes = world.share_of(limits.host_memory or free_host_bytes())
+    return limits.model_copy(update={"host_memory": host_bytes})
 
 
 def make_ready(

@@ -28,6 +28,7 @@ from outsize.measure.memory import ran_out
 from outsize.measure.tensors import format_shapes, shapes_of
 from outsize.measure.where import layer_of
 from outsize.plan.plan import Passes
+from outsize.ranks import ALONE, World
 from outsize.raster.reading import SceneReader
 from outsize.threads import Threads
 from outsize.tiles.window import Tile, Window
@@ -56,6 +57,7 @@ class Settings:
     dtype: torch.dtype = torch.float32  # of the model's weights, and so of its input
     channels_last: bool = True  # False: the model runs only where a batch lies plane after plane
     passes: Passes | None = None  # over the tiles, for a model that looks at the whole picture
+    world: World = ALONE  # whose ranks share the tiles of a scene
     folder: Path | None = None  # for what is kept between passes and does not fit in memory
 
     @property

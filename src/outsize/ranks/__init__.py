@@ -7,7 +7,8 @@ RANK, WORLD_SIZE, ...  ->   one meeting place    ->   rank 0 is the owner: plans
 """
 
 from outsize.ranks.joining import joined
+from outsize.ranks.meeting import is_of_ranks
 from outsize.ranks.starting import own_device, spread
 from outsize.ranks.world import ALONE, World
 
-__all__ = ["ALONE", "World", "joined", "own_device", "spread"]
+__all__ = ["ALONE", "World", "is_of_ranks", "joined", "own_device", "spread"]

@@ -78,6 +78,15 @@ class World:
         """Return what `make` returns on the owner, who alone calls it."""
         return self.broadcast(make() if self.is_owner else None)  # type: ignore[return-value]
 
+    def owner_first(self, make: Callable[[], T]) -> T:
+        """Return what `make` returns on each process; the owner makes it before all others, and says what is wrong."""
+        if not self.is_owner:
+            self.barrier()
+        made = make()
+        if self.is_owner:
+            self.barrier()
+        return made
+
     def gather(self, value: T) -> list[T]:
         """Return what each process has, in the order of ranks."""
         if self.is_alone:

@@ -107,4 +107,5 @@ class Task:
     compare: Callable[[Runs, Jobs, Sequence[Subject], Reporter], dict[str, Any]]
     comparison_lines: Callable[[Mapping[str, Any], Path], list[str]]  # what was compared, its file
 
+    spreads: bool = False  # ranks may share the tiles of a scene: `predict` heeds the world of its settings
     tiles_train: bool = True  # a training window may be cut into tiles

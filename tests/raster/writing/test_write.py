@@ -258,6 +258,24 @@ def test_several_processes_fill_one_store(tmp_path, monkeypatch):
     np.testing.assert_array_equal(read(path)[0], classes)
 
 
+def test_of_another_machine_only_what_is_synced_is_marked(tmp_path, monkeypatch):
+    classes = RNG.integers(0, 6, (128, 128), dtype=np.uint8)
+    cores = cores_of(128, 128, 64)
+    arguments = (tmp_path / "s", scene(128, 128), CLASSES, len(cores), "k", 64)
+    with TileStore.open(*arguments) as first:
+        monkeypatch.setattr(write_module, "_boot_id", lambda: "another machine")
+        with TileStore.open(*arguments, joins=True) as second:
+            for index, store in enumerate((first, second)):
+                store.write(index, cores[index], {"classes": classes[cores[index].slices]}, index + 1)
+            assert (tmp_path / "s" / "tiles.done").read_bytes() == bytes([1, 0, 0, 0])
+            assert second.is_done(1)
+        assert (tmp_path / "s" / "tiles.done").read_bytes() == bytes([1, 2, 0, 0]), "closed, and so synced"
+        first.refresh()
+        assert first.num_unanswered == 3, "of both, each in notes of its own"
+        first.discard()
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_store_that_nobody_has_begun_cannot_be_joined(tmp_path):
     arguments = (tmp_path / "s", scene(64, 64), CLASSES, 1)
     with pytest.raises(OutputError, match="found no store, needed the same key in"):

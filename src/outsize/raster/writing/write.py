@@ -5,14 +5,17 @@ neither. Only a crash of the machine can lose pixels and keep a mark; therefore 
 
     0 not done    1 written: believed while the machine runs on    2 synced to disk: always believed
 
-Several processes may fill one store, each with tiles of its own: one opens it, then the others join. A process writes
-no marks but those of its own tiles, byte by byte, for of the others' it knows only what was there when it came.
+Several processes may fill one store, each with tiles of its own: one opens it, then the others join, and when all have
+closed it one finishes. A process writes no marks but those of its own tiles, byte by byte, for of the others' it knows
+only what was there when it came. Of another machine nobody here sees a crash: a process there writes no mark of the
+first grade.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,6 +69,10 @@ class TileStore:
         ] = []  # tiles of this process, whose marks a crash of the machine would make untrue
         self._mark_file: FileIO | None = None
         self._last_sync_s = time.monotonic()
+        self._is_far = False  # from the machine of the process that opened it
+        self._notes = (
+            folder / _UNANSWERED
+        )  # of this process alone: two that append may lose lines on a shared disk
 
     @classmethod
     def open(
@@ -134,8 +141,7 @@ class TileStore:
     @property
     def num_unanswered(self) -> int:
         """Valid pixels without an answer of the model, in all finished tiles: also those of an earlier run."""
-        notes = self.folder / _UNANSWERED
-        lines = notes.read_text().splitlines() if notes.is_file() else []
+        lines = [line for notes in self._all_notes() for line in notes.read_text().splitlines()]
         # one that a crash cut short is that of a tile which was not finished, and has another behind it
         found = {int(index): int(num_px) for index, num_px in (line.split() for line in lines if " " in line)}
         return sum(num_px for index, num_px in found.items() if self.is_done(index))
@@ -154,7 +160,7 @@ class TileStore:
                 pixels = _clip(arrays[name], core, inside, layout)
                 _write_blocks(self._files[name], layout, inside, pixels)
             if num_unanswered:
-                with (self.folder / _UNANSWERED).open("a") as notes:
+                with self._notes.open("a") as notes:
                     notes.write(f"\n{tile_index} {num_unanswered}")
                     notes.flush()
                     os.fsync(notes.fileno())
@@ -177,7 +183,8 @@ class TileStore:
         assert self._mark_file is not None
         self._marks[tile_index] = _WRITTEN
         self._unsynced.append(tile_index)
-        _write_at(self._mark_file, tile_index, bytes([_WRITTEN]))
+        if not self._is_far:
+            _write_at(self._mark_file, tile_index, bytes([_WRITTEN]))
         if time.monotonic() - self._last_sync_s > _SYNC_INTERVAL_S:
             self._sync()
 
@@ -197,8 +204,8 @@ class TileStore:
         """Lay out empty files, or leave none."""
         try:
             # The state goes first and comes last: a store without one is not believed.
-            for name in (_STATE, _UNANSWERED):
-                (self.folder / name).unlink(missing_ok=True)
+            for path in (self.folder / _STATE, *self._all_notes()):
+                path.unlink(missing_ok=True)
             self._need_space()
             for name, layout in self._layouts.items():
                 with self.path(name).open("wb") as file:
@@ -230,6 +237,8 @@ class TileStore:
             raise OutputError(
                 explain("a map that others fill", found.get("key", "no store"), need, "use one shared folder")
             )
+        self._is_far = found.get("boot_id") != _boot_id()
+        self._notes = self.folder / f"{_UNANSWERED}.{socket.gethostname()}.{os.getpid()}"
         with disk.disk_errors(self.folder):
             self._marks = bytearray((self.folder / _MARKS).read_bytes())
             self._open_files()
@@ -237,6 +246,9 @@ class TileStore:
     def refresh(self) -> None:
         """Look which tiles other processes have finished."""
         self._marks = bytearray((self.folder / _MARKS).read_bytes())
+
+    def _all_notes(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{_UNANSWERED}*"))
 
     def _open_files(self) -> None:
         self._mark_file = FileIO(self.folder / _MARKS, "r+")
@@ -261,7 +273,8 @@ class TileStore:
     def _erase(self, remove_folder: bool) -> None:
         self._close_files()
         for path in (
-            *(self.folder / name for name in (_STATE, _MARKS, _PARTIAL, _UNANSWERED)),
+            *(self.folder / name for name in (_STATE, _MARKS, _PARTIAL)),
+            *self._all_notes(),
             *(self.path(name) for name in self._layouts),
         ):
             with suppress(OSError):

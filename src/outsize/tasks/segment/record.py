@@ -21,6 +21,7 @@ TASK = Task(
     cutting=PER_PIXEL,
     products=maps.products_for,
     predict=maps.predict_scenes,
+    spreads=True,
     predict_one=maps.predict_one,
     evaluate=scores.evaluate,
     score_lines=scores.score_lines,

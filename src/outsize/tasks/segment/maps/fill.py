@@ -42,13 +42,12 @@ def predict_tiles(
 ) -> Waits:
     """Fill a store with every core that it lacks; one thread writes while others read and the device computes.
 
-    Tiles that an area of interest does not meet are nodata without having been read.
+    Of several ranks each takes every n-th of those tiles, and only the owner says that there is nothing in a scene.
     """
-    info = store.info
-    for tile in tiles:
-        if inside is not None and not inside.meets(tile.core) and not store.is_done(tile.index):
-            store.write(tile.index, tile.core, _nothing(tile, wanted))
-    todo = [tile for tile in tiles if not store.is_done(tile.index)]
+    info, world = store.info, settings.world
+    world.at(f"the tiles of {info.path.name}")
+    todo = world.owners(lambda: _left_to_do(tiles, store, wanted, inside))
+    own = world.deal(todo)
     num_begun = sum(1 for tile in tiles if inside is None or inside.meets(tile.core))
     prepare = make_prepare(card.bands, info, card.statistics, card.maps)
     decode_tiles = partial(decode, wanted=wanted)
@@ -60,14 +59,14 @@ def predict_tiles(
         streaming(
             model,
             reader,
-            todo,
+            own,
             prepare=prepare,
             decode=decode_tiles,
             settings=replace(settings, folder=store.folder),
             reporter=reporter,
             waits=waits,
         ) as results,
-        reporter.bar(f"predict {info.path.name}", len(tiles), "tile") as bar,
+        reporter.bar(f"predict {info.path.name}", len(tiles) - len(todo) + len(own), "tile") as bar,
     ):
         bar.advance(len(tiles) - len(todo))
         for result in results:
@@ -77,15 +76,24 @@ def predict_tiles(
             bar.advance()
         for write in writes:
             found_valid |= writer.result(write)
-    if len(todo) == num_begun and not found_valid and store.num_unanswered:
+    found_valid = world.agree(found_valid)
+    if found_valid or len(todo) < num_begun or not world.is_owner:
+        return waits
+    store.refresh()
+    if store.num_unanswered:
         raise none_answered(info.path)
-    if len(todo) == num_begun and not found_valid:
-        need, remedy = (
-            "at least one pixel that is not nodata",
-            "give another scene, or correct its nodata value",
-        )
-        raise DataError(explain(f"{info.path} has nothing to predict", "nodata everywhere", need, remedy))
-    return waits
+    need, remedy = "at least one pixel that is not nodata", "give another scene, or correct its nodata value"
+    raise DataError(explain(f"{info.path} has nothing to predict", "nodata everywhere", need, remedy))
+
+
+def _left_to_do(
+    tiles: Sequence[Tile], store: TileStore, wanted: Wanted, inside: AreaOfInterest | None
+) -> list[Tile]:
+    """Return the tiles that a store lacks; those that an area does not meet are nodata without having been read."""
+    for tile in tiles:
+        if inside is not None and not inside.meets(tile.core) and not store.is_done(tile.index):
+            store.write(tile.index, tile.core, _nothing(tile, wanted))
+    return [tile for tile in tiles if not store.is_done(tile.index)]
 
 
 def _write(store: TileStore, result: TileResult, inside: AreaOfInterest | None) -> bool:

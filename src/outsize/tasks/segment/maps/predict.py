@@ -56,12 +56,18 @@ def predict_scenes(
     section: PredictSection,
     reporter: Reporter,
 ) -> list[dict[str, Any]]:
-    """Predict scenes one after the other, each into a map of its own; returns what predict.json lists."""
+    """Predict scenes one after the other, each into a map of its own; returns what predict.json lists.
+
+    Where ranks share the tiles, it is the owner who writes, and what is returned is known to it alone.
+    """
     threshold, results = threshold_for(ready.card.options, section.threshold), []
-    approximate = {} if ready.plan.exact else _approximation(ready, scenes[0][0], reporter)
+    owns = ready.settings.world.is_owner
+    approximate = {} if ready.plan.exact or not owns else _approximation(ready, scenes[0][0], reporter)
     for info, products in scenes:
         warn_resolution(ready, info, reporter)
         result = _predict(ready, info, replace(products, threshold=threshold), reporter)
+        if not owns:
+            continue
         results.append({**result, **ready.about(info), **approximate})
         _say(result, info, reporter)
         folder = products.map_path.parent
@@ -90,7 +96,7 @@ def _predict(ready: Ready, info: SceneInfo, products: Products, reporter: Report
         ready.card,
         info,
         products,
-        tiling=ready.tiling_of(info),
+        tiling=ready.settings.world.owners(lambda: ready.tiling_of(info)),
         settings=ready.settings,
         weights_id=ready.weights_id,
         reporter=reporter,

@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,12 @@ from outsize.infer.passes import work_of_scene
 from outsize.infer.stream import NODATA, Settings
 from outsize.plan.plan import Tiling
 from outsize.progress import Reporter
+from outsize.ranks import World, is_of_ranks
 from outsize.raster import disk
 from outsize.raster.polygons import AreaOfInterest
 from outsize.raster.reading import SceneInfo
 from outsize.raster.vectors import write_polygons
-from outsize.raster.writing import TileStore, make_cog, write_style
+from outsize.raster.writing import Layer, TileStore, make_cog, write_style
 from outsize.stopping import Stopped
 from outsize.tasks.segment.maps.decoding import CONFIDENCE_SCALE, THRESHOLD, Wanted
 from outsize.tasks.segment.maps.fill import layers_of, predict_tiles
@@ -106,9 +107,13 @@ def predict_scene(
     weights_id: str,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """Predict one scene and return what was done; an interrupted one is taken up again, if its weights have an id."""
+    """Predict one scene and return what was done; an interrupted one is taken up again, if its weights have an id.
+
+    Of several ranks the owner begins the store and finishes it, all fill it; what was done is known to the owner.
+    """
     tell = partial(reporter.say, "lock")
-    with taking(products.paths, info.path, products.consent, tell):
+    owns = settings.world.is_owner
+    with taking(products.paths, info.path, products.consent, tell) if owns else nullcontext():
         return _predict(model, card, info, products, tiling, settings, weights_id, reporter)
 
 
@@ -122,29 +127,25 @@ def _predict(
     weights_id: str,
     reporter: Reporter,
 ) -> dict[str, Any]:
-    tiles = tiling.cover(info.height, info.width)
+    tiles, world = tiling.cover(info.height, info.width), settings.world
     wanted = _wanted(card, products)
+    how: dict[str, Any] = {
+        "wanted": wanted,
+        "settings": settings,
+        "reporter": reporter,
+        "inside": products.inside,
+    }
     start_s = time.perf_counter()
-    store = TileStore.open(
-        products.work_folder,
-        info,
-        layers_of(wanted),
-        len(tiles),
-        key=_key(info, tiling, wanted, f"{weights_id or uuid.uuid4()} {settings.precision}", products.inside),
-        block_px=_block_px(tiling.core_px),
-    )
-    with _kept_where_of_use(store, len(tiles), is_known=bool(weights_id)):
+    key = _key(info, tiling, wanted, f"{weights_id or uuid.uuid4()} {settings.precision}", products.inside)
+    store = _open_store(products.work_folder, info, layers_of(wanted), len(tiles), key, tiling, world)
+    kept = _kept_where_of_use(store, len(tiles), is_known=bool(weights_id))
+    with kept if world.is_owner else nullcontext():
         with store:
-            waits = predict_tiles(
-                model,
-                card,
-                tiles,
-                store,
-                wanted=wanted,
-                settings=settings,
-                reporter=reporter,
-                inside=products.inside,
-            )
+            waits = predict_tiles(model, card, tiles, store, **how)
+        world.barrier()  # until all have closed it
+        if not world.is_owner:
+            return {}
+        store.refresh()
         num_unanswered = store.num_unanswered
         if num_unanswered:
             text = unanswered_line(info.path.name, num_unanswered)
@@ -170,6 +171,25 @@ def _predict(
     }
 
 
+def _open_store(
+    folder: Path,
+    info: SceneInfo,
+    layers: tuple[Layer, ...],
+    num_tiles: int,
+    key: str,
+    tiling: Tiling,
+    world: World,
+) -> TileStore:
+    """Begin a store, or take it up; of several ranks the owner does, and then the others join it."""
+    block_px = _block_px(tiling.core_px)
+    if world.is_owner:
+        store = TileStore.open(folder, info, layers, num_tiles, key, block_px)
+    key = world.broadcast(key)
+    if not world.is_owner:
+        store = TileStore.open(folder, info, layers, num_tiles, key, block_px, joins=True)
+    return store
+
+
 @contextmanager
 def _kept_where_of_use(store: TileStore, num_tiles: int, *, is_known: bool) -> Iterator[None]:
     """Keep finished tiles, which may be worth hours, of a prediction that can go on: interrupted, or the disk was full.
@@ -180,8 +200,11 @@ def _kept_where_of_use(store: TileStore, num_tiles: int, *, is_known: bool) -> I
     try:
         yield
     except BaseException as error:
+        with suppress(OSError):
+            store.refresh()
         is_full = isinstance(error, OutputError) and store.num_done > 0
-        if not is_known or (isinstance(error, Exception) and not is_full):
+        is_left = isinstance(error, RuntimeError) and is_of_ranks(error)  # by another rank
+        if not is_known or (isinstance(error, Exception) and not is_full and not is_left):
             store.discard()
         elif is_full:
             done, size = (
