@@ -26,6 +26,7 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager
 # each parameter is one property of what is drawn, with a default; kernels take pointers and sizes one by one;
 # a verb has the options that it has
 MANY_PARAMETERS = {
+    ("cli/bench.py", "fit"),
     ("cli/verbs.py", "predict"),
     ("commands/predict.py", "predict"),
     ("data/synthetic/scenes.py", "draw_scene"),

@@ -87,3 +87,63 @@ def batch(
         minutes=minutes,
         reporter=make_reporter(quiet),
     )
+
+
+@bench.command()
+def fit(
+    job: JobPath,
+    set_: Overrides = None,
+    out: Out = None,
+    *,
+    sizes: Annotated[
+        str | None,
+        typer.Option("--sizes", metavar="PIXELS", help="Windows: 512,800; default: the job's and twice it."),
+    ] = None,
+    batches: Annotated[
+        str | None,
+        typer.Option("--batches", metavar="NUMBERS", help="8,16; default: the job's, twice, four times."),
+    ] = None,
+    budgets: Annotated[
+        str | None,
+        typer.Option("--budgets", metavar="SIZES", help="Memory: 8GiB,16GiB; default: what is there."),
+    ] = None,
+    machines: Annotated[
+        str | None, typer.Option("--machines", metavar="NAMES", help="here,v100-16,ac922; default: here.")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.0, help="Nothing more is measured after; 0: predict alone.")
+    ] = 1.5,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Say what fits: sizes, batches, budgets and machines, by what way and at what cost."""
+    refuse_little_address_space()
+    from outsize.commands import bench as command
+
+    command.fit(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        out=out,
+        asked={"sizes": sizes, "batches": batches, "budgets": budgets, "machines": machines},
+        minutes=minutes,
+        reporter=make_reporter(quiet),
+    )
+
+
+@bench.command()
+def profile(
+    job: JobPath,
+    set_: Overrides = None,
+    out: Out = None,
+    steps: Annotated[int, typer.Option("--steps", min=2, help="Steps that are timed.")] = 12,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Take a step apart: waiting, copies, compute, stalls, gaps; a trace, and what would help."""
+    refuse_little_address_space()
+    from outsize.commands import bench as command
+
+    command.profile(
+        job, overrides=set_ or (), device_name=device, out=out, steps=steps, reporter=make_reporter(quiet)
+    )

@@ -11,6 +11,7 @@ from outsize.units import format_bytes, format_seconds
 Cells = list[list[str]]
 _NONE = "–"
 NO_GPU = "no GPU"
+_NO_COST = 5e-4
 
 
 def batch_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]:
@@ -61,6 +62,48 @@ def text_table(
         console.print(drawn)
     above = [title] if title else []
     return "\n".join([*above, captured.get().rstrip(), *(f"  {each}" for each in remarks)])
+
+
+def fit_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]:
+    """Return heads, rows and remarks of `bench fit`."""
+    heads = ["machine", "window", "batch", "memory", "outcome", "cost", "plain", "peak", "step"]
+    heads += ["epoch", "measured", "peak", "step"]
+    rows, remarks = [], []
+    for each in measured.rows:
+        over, steps = each.get("predicted_over_plain"), each.get("steps_per_epoch")
+        step_s = each.get("predicted_step_s")
+        rows.append(
+            [
+                each["machine"],
+                f"{each['side_px']} px",
+                str(each["batch"]),
+                size(each["budget_bytes"]),
+                each["outcome"] + ("" if each.get("exact", True) else ", approximate"),
+                _NONE if over is None or abs(over) < _NO_COST else f"{over:+.1%}",
+                size(each.get("predicted_plain_bytes")),
+                size(each.get("predicted_peak_bytes")),
+                seconds(step_s),
+                seconds(None if step_s is None or steps is None else step_s * steps),
+                each.get("measured_outcome", _NONE),
+                size(each.get("peak_bytes")),
+                seconds(each.get("step_s")),
+            ]
+        )
+        if each["outcome"] == "does not run":
+            remarks.append(f"{each['side_px']} px x {each['batch']}: {each['why']}")
+    return heads, rows, remarks
+
+
+def profile_lines(measured: Measurement) -> list[str]:
+    """Say in lines where the time of a step goes, and what would help."""
+    about = measured.about
+    step = about["step_s"]
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in about["parts"].items() if share)
+    lines = [f"a step of {measured.job.text} takes {seconds(step)} ± {step['spread']:.0%}: {shares}"]
+    copied = [f"{name} {rate / 1e9:.1f} GB/s" for name, rate in about["copied_bytes_per_s"].items() if rate]
+    lines += [f"copies: {', '.join(copied)}"] if copied else []
+    lines += [] if measured.machine.gpu else ["there is no GPU: no copies, no launch gaps, no swapping"]
+    return [*lines, f"verdict: {about['verdict']['sentence']}"]
 
 
 def seconds(figure: Mapping[str, Any] | float | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.bench.setting import Bench, benching, without_limit
+from outsize.commands.bench.setting import Bench, benching, listed, without_limit
 from outsize.errors import JobError, explain
 from outsize.job import Job
 from outsize.measurement import Measurement
@@ -44,7 +44,7 @@ def memory(
         from outsize.planning.situation import situation_here
         from outsize.report.tradeoff import draw_memory
 
-        names = choose_ways(None if ways is None else _listed(ways))
+        names = choose_ways(None if ways is None else listed(ways))
         limits = check_budgets(BUDGETS if budgets is None else _budgets(budgets))
         job, run = bench.job, bench.run
         ground = lay(job, reporter)
@@ -125,15 +125,11 @@ def _planning(job: Job, planned: Planned, task: StepRequest) -> Planning:
     return Planning(plan_for, plain(task).peak_bytes)
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _budgets(text: str) -> list[float | Cap]:
     from outsize.bench.cap import parse_cap
 
     found: list[float | Cap] = []
-    for part in _listed(text):
+    for part in listed(text):
         cap = parse_cap(part)
         try:
             found.append(float(part) if cap is None else cap)

@@ -146,7 +146,7 @@ def whole_numbers(option: str, text: str | None, example: str) -> list[int] | No
     """Read numbers with commas between them, each once and the smallest first; None where none are given."""
     if text is None:
         return None
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    parts = listed(text)
     wrong = next((part for part in parts if not part.isdecimal() or not int(part)), None)
     if wrong is not None or not parts:
         needed = "whole numbers above 0 with commas between them"
@@ -154,3 +154,8 @@ def whole_numbers(option: str, text: str | None, example: str) -> list[int] | No
             explain(f"{option} not understood", repr(wrong or text), needed, f"write e.g. {example}")
         )
     return sorted({int(part) for part in parts})
+
+
+def listed(text: str) -> list[str]:
+    """Return what stands between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
