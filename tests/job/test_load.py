@@ -97,7 +97,7 @@ def test_a_mistake_on_the_command_line_is_none_of_the_file(job_path: Path) -> No
     ("override", "meant"),
     [
         ("epochs=1", "'train.epochs'"),
-        ("predict.vectors=gpkg", "'predict.objects.vectors'"),
+        ("predict.vectors=gpkg", "'predict.objects.vectors' or 'predict.boxes.vectors'"),
         ("tile_px=64", "'train.tile_px' or 'limits.tile_px'"),
     ],
 )

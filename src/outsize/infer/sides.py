@@ -12,6 +12,7 @@ leave the same rest. Where it is not so, zeros fill the scene up, and what comes
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -65,10 +66,25 @@ def fitted(
         return ends
     if not _ends_alike(tiling, model, num_inputs, size, settings):
         return tiling
-    sizes = dict.fromkeys([size, *((read.height, read.width) for read in reads)])
-    if trust or does_the_same(model, [(settings.batch, num_inputs, *each) for each in sizes]):
-        return ends
-    return tiling
+    groups = _of_equal_rest([(read.height, read.width) for read in reads], size, tiling.stride_px)
+    shapes = [[(settings.batch, num_inputs, *each) for each in group] for group in groups]
+    return ends if trust or all(does_the_same(model, each) for each in shapes) else tiling
+
+
+_Size = tuple[int, int]
+
+
+def _of_equal_rest(sizes: Sequence[_Size], whole: _Size, stride_px: int) -> list[list[_Size]]:
+    """Return sizes of windows by the rest that the stride leaves, each group with the scene cut to leave the same.
+
+    A model that pads pictures to a multiple of its stride pads by the rest, windows as a scene of that rest.
+    """
+    groups: dict[_Size, dict[_Size, None]] = {}
+    for height, width in sizes:
+        rest = height % stride_px, width % stride_px
+        like = whole[0] - whole[0] % stride_px + rest[0], whole[1] - whole[1] % stride_px + rest[1]
+        groups.setdefault(rest, {like: None})[height, width] = None
+    return [list(group) for group in groups.values()]
 
 
 def _ends_alike(
