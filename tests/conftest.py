@@ -91,6 +91,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let what is left at the end be let go of as ever."""
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _passed_over_by_the_collector() -> Iterator[None]:
+    """Freeze what a file's tests leave behind, mostly caches of torch: each trial of a step collects."""
+    yield
+    gc.collect(1)
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _planned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test take up a plan that another one made by what it had put in some function's place."""

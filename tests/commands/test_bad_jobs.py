@@ -9,6 +9,8 @@ import shutil
 import pytest
 import torch
 
+_LONG = pytest.mark.long
+
 # what is replaced in the job, by what, and what the refusal names besides the job
 BAD_JOBS = {
     "broken TOML": ("seed = 3", "seed = = 3", ("line 3",)),
@@ -42,7 +44,9 @@ BAD_JOBS = {
 
 
 # `plan` and `train` refuse alike, so they take turns
-@pytest.mark.parametrize("name", BAD_JOBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=_LONG if each == "batch too large" else ()) for each in BAD_JOBS]
+)
 def test_job_is_refused(run, job_path, unchanged, name):
     change, verb = BAD_JOBS[name], ("plan", "train")[list(BAD_JOBS).index(name) % 2]
     text = job_path.read_text()

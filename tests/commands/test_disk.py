@@ -10,6 +10,8 @@ import signal
 import pytest
 import rasterio
 
+_LONG = pytest.mark.long
+
 
 def _is_whole(path):
     """Read a file of a run to its end, as its readers do."""
@@ -35,7 +37,7 @@ def _is_whole(path):
 _POLYGONS_BYTES = 55_000
 
 
-@pytest.mark.parametrize("limit_bytes", [200, 20_000])
+@pytest.mark.parametrize("limit_bytes", [200, pytest.param(20_000, marks=_LONG)])
 def test_predict_on_a_full_disk_leaves_nothing(run, own_run, scene, tmp_path, unchanged, limit_bytes):
     unchanged()
     for out in ((), ("--out", tmp_path / "new" / "maps")):
@@ -70,7 +72,10 @@ def test_the_largest_of_these_limits_stops_the_polygons_alone(run, own_run, scen
 
 
 # bytes that hold nothing; facts.json but no plan.json; all but the checkpoint
-@pytest.mark.parametrize("limit_bytes", [10, 300, 10_000])
+@pytest.mark.parametrize(
+    "limit_bytes",
+    [pytest.param(10, marks=_LONG), 300, pytest.param(10_000, marks=_LONG)],
+)
 def test_train_on_a_full_disk_leaves_only_whole_files(run, job_path, tmp_path, limit_bytes):
     error = run("train", job_path, limit_bytes=limit_bytes).refused(str(tmp_path / "run"))
     assert "free space" in error
@@ -81,6 +86,7 @@ def test_train_on_a_full_disk_leaves_only_whole_files(run, job_path, tmp_path, l
     assert not list(tmp_path.glob("run/checkpoints/*"))
 
 
+@pytest.mark.long
 def test_logs_on_a_full_disk_end_with_a_whole_line(run, job_path, tmp_path):
     # a model of 700 bytes, so that the logs are the first to reach the limit
     tiny = ("model.levels=2", "model.width=1", "model.convs=1", "model.norm='none'", "train.optimizer='sgd'")
@@ -147,7 +153,7 @@ def test_a_scene_that_may_not_be_read(run, own_run, scene, tmp_path, unchanged):
         closed.chmod(0o644)
 
 
-@pytest.mark.parametrize("num_tiles", [1, 5])
+@pytest.mark.parametrize("num_tiles", [pytest.param(1, marks=_LONG), 5])
 def test_a_killed_prediction_is_taken_up_again(run, own_run, scene, tmp_path, num_tiles):
     maps = own_run / "predictions"
     undisturbed = {path.name: path.read_bytes() for path in maps.glob("*.tif")}

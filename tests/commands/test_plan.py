@@ -155,6 +155,7 @@ def test_the_request_names_memory_disk_and_hours(job_path: Path) -> None:
     assert "--gres=gpu:2" in str(request["text"])
 
 
+@pytest.mark.long
 def test_each_gpu_has_the_samples_of_its_share_in_host_memory(job_path: Path) -> None:
     large = (
         "--set",
@@ -277,6 +278,7 @@ def test_a_step_waits_in_host_memory_where_it_does_not_fit_a_gpu(job_path: Path)
     assert none["swap"] is None
 
 
+@pytest.mark.long
 def test_weights_are_left_on_the_host_only_where_nothing_else_fits(job_path: Path) -> None:
     asked = ("--set", "model.levels=3", "--set", "model.width=196", "--set", "train.tile_px=32")
     roomy, _ = events(str(job_path), "--gpu", "h200", *asked)["plan"]

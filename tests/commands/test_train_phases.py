@@ -104,6 +104,7 @@ def _is_predicted_by_the_encoder(run: Path, scene: Path, target: Path) -> None:
     assert len(set(classes.ravel()) - {255}) > 1
 
 
+@pytest.mark.long
 def test_phases_of_one_output_have_one_constant_of_weights(two_phases: Path, tmp_path: Path) -> None:
     text = two_phases.read_text().replace("checkpoint_steps = 1", 'class_weights = "log"\nlog_offset = 1.3')
     two_phases.write_text(text.replace('output = "encoder"', 'output = "encoder"\nlog_offset = 1.2'))

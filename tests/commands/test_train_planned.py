@@ -45,6 +45,7 @@ def test_weights_from_parts_are_those_of_the_whole(job_path: Path, share: float)
         torch.testing.assert_close(tight[name], value, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.long
 def test_windows_that_are_no_squares_are_trained_in_parts_and_resumed(job_path: Path) -> None:
     asked = ("train.tile_px=[57,120]", "model.norm=none", "limits.host_memory=1GiB")
     plain, plan = trained(job_path, "plain", *asked)
@@ -83,7 +84,7 @@ PHASES = (
     ("fails_at", "asked"),
     [
         pytest.param((3,), (), id="once", marks=pytest.mark.long),
-        pytest.param((3, 7), (), id="twice"),
+        pytest.param((3, 7), (), id="twice", marks=pytest.mark.long),
         pytest.param((2,), PHASES, id="in the phase of the head", marks=pytest.mark.long),
         pytest.param((2, 7), PHASES, id="in both phases"),
     ],

@@ -165,6 +165,7 @@ def test_shadows_keep_the_label_of_the_ground_and_look_like_water() -> None:
     assert pixels[3][field].mean() < 0.6 * pixels[3][(labels == 0) & ~shadow].mean()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from /proc")
 def test_memory_does_not_grow_with_the_scene(tmp_path: Path) -> None:
     code = (

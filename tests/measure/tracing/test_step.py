@@ -305,7 +305,7 @@ def test_the_optimizer_takes_all_weights_at_once_as_on_cuda() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: _smp("FPN", "efficientnet-b0"),
+        pytest.param(lambda: _smp("FPN", "efficientnet-b0"), marks=pytest.mark.long),
         lambda: deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=3),
     ],
     ids=["FPN, efficientnet-b0", "torchvision DeepLabV3"],

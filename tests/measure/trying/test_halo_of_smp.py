@@ -115,6 +115,7 @@ def test_tiles_equal_the_whole_along_each_axis(architecture: str, axis: int) -> 
     assert difference.relative <= 1e-11
 
 
+@pytest.mark.long
 def test_an_interior_tile_equals_the_whole() -> None:
     model, halo = net("Linknet"), halo_of("Linknet").aligned
     row, col = halo.rows.before_px + STRIDE_PX, halo.cols.before_px + 2 * STRIDE_PX
@@ -176,6 +177,7 @@ def run(tmp_path: Path, scenes: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_approximate_with_the_measured_difference(run: Path, scenes: Path) -> None:
     images, quiet = [scenes / "test-2.tif"], Reporter("quiet")
     assert load_job(run / "job.toml").limits.allow_approximate is False
@@ -191,6 +193,7 @@ def test_approximate_with_the_measured_difference(run: Path, scenes: Path) -> No
     assert not proof["tiled_equals_whole"]["float64"]["passed"]
 
 
+@pytest.mark.long
 def test_cut_and_exact_in_passes(run: Path, scenes: Path) -> None:
     images, quiet = [scenes / "test-2.tif"], Reporter("quiet")
     [result] = predict(run, images, out=None, overrides=SMALL, device_name="cpu", reporter=quiet)

@@ -39,7 +39,10 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(("levels", "convs"), TABLE)
+@pytest.mark.parametrize(
+    ("levels", "convs"),
+    [pytest.param(*each, marks=pytest.mark.long if each in ((6, 2), (5, 3)) else ()) for each in TABLE],
+)
 def test_table(levels: int, convs: int) -> None:
     need_px, aligned_px, bilinear_px = TABLE[levels, convs]
     for upsampling in UPSAMPLINGS:

@@ -26,15 +26,12 @@ DECODERS = {
     "DPT": "upsample",
 }
 ENCODERS = ("resnet18", "mobilenet_v2", "tu-convnext_atto")
-QUICK = ("Unet-resnet18",)
 CASES = [(decoder, encoder) for decoder in DECODERS for encoder in ENCODERS]
 CASES = [each for each in CASES if each[0] != "DPT" or each[1].startswith("tu-")]  # it takes no others
 
 
-@pytest.mark.parametrize(
-    ("decoder", "encoder"),
-    [each if "-".join(each) in QUICK else pytest.param(*each, marks=pytest.mark.long) for each in CASES],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("decoder", "encoder"), CASES)
 def test_right_for_every_decoder(decoder: str, encoder: str) -> None:
     torch.manual_seed(0)
     model: nn.Module = getattr(smp, decoder)(encoder, encoder_weights=None, in_channels=3, classes=2).eval()

@@ -55,6 +55,7 @@ def test_compiled_blocks_are_tried_as_they_are_and_keeping_half(job: Job) -> Non
     assert whole.memory_share == half.memory_share == 1  # a CPU does not count
 
 
+@pytest.mark.long
 def test_memory_is_told_as_a_share_of_the_plain_steps(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     rises = iter([1000, 1200, 700])
     monkeypatch.setattr("outsize.measure.memory.rise_bytes", lambda *_: next(rises))

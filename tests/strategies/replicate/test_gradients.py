@@ -94,7 +94,7 @@ def _distance(one: Trained, other: Trained) -> float:
     return max(*apart, *(abs(a - b) for a, b in zip(one[0], other[0], strict=True)))
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("bucket_bytes", [1, 2000, 10**9])
 def test_ranks_train_as_one_process_does(gang: Gang, size: int, bucket_bytes: int) -> None:
     alone = train(ALONE, bucket_bytes)

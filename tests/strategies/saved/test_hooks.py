@@ -160,7 +160,7 @@ def test_training_is_the_same_bit_by_bit(name: str, dtype: torch.dtype) -> None:
     _assert_same_training(model, torch.randn(2, 4, 16, 16, dtype=dtype))
 
 
-@pytest.mark.parametrize("architecture", [smp.Unet, smp.DeepLabV3Plus])
+@pytest.mark.parametrize("architecture", [pytest.param(smp.Unet, marks=pytest.mark.long), smp.DeepLabV3Plus])
 def test_networks_of_others(architecture: Callable[..., nn.Module]) -> None:
     torch.manual_seed(3)
     model = architecture("resnet18", encoder_weights=None, classes=3)

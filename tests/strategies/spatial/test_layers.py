@@ -81,8 +81,14 @@ def _near(one: Tensor, other: Tensor) -> bool:
     )
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", _NETS)
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        pytest.param(name, size, marks=pytest.mark.long if size == 3 and "smp" in name else ())
+        for name in _NETS
+        for size in (2, 3)
+    ],
+)
 def test_rows_on_ranks_are_the_whole_picture(gang: Gang, name: str, size: int) -> None:
     answer, gradient, of_weights, buffers = run(ALONE, name)
     parts = gang.run(size, run, name)

@@ -114,6 +114,7 @@ def test_memory_is_foretold_from_shapes_whatever_the_objects(num_objects: int) -
     assert seen.peak_bytes() == pytest.approx(foretold.peak_bytes(), rel=0.01)
 
 
+@pytest.mark.long
 def test_memory_hardly_grows_with_the_objects_of_a_picture() -> None:
     model = small_model("batch")
     few, many = (
