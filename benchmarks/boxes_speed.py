@@ -152,7 +152,8 @@ def boxes_of(model: FastBox, inputs: Tensor, size: tuple[int, int]) -> list[list
     scores, labels = answers.delta_logits.softmax(-1)[..., 1:].flatten(1, 2).max(-1)
     found = []
     for every in zip(boxes, scores, labels, strict=True):
-        sure = every[1] > model.score
+        there = (every[0][:, 2:] - every[0][:, :2]).amin(1) > 0.01  # the rest of it was clipped away
+        sure = (every[1] > model.score) & there
         own, own_scores, own_labels = (each[sure] for each in every)
         kept = torchvision.ops.batched_nms(own, own_scores, own_labels, model.nms_iou)
         found.append([own[kept].cpu(), own_labels[kept].cpu() + 1, own_scores[kept].cpu()])

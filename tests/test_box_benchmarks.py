@@ -40,6 +40,11 @@ def test_boxes_train(tmp_path: Path) -> None:
     assert found["fastbox"]["num_valid"]["hard"] > 0
     assert {"easy", "moderate", "hard"} == set(found["overfit"]["counted_four_times"])
     assert "| fcos | " in done.stdout
+    mosaic = ("--side", "320", "--tiles", "128", "192", "--min-score", "0.01", "--device", "cpu")
+    done = run("boxes_mosaic", str(runs / "fastbox"), *mosaic, "--out", str(tmp_path / "mosaic.json"))
+    told = json.loads((tmp_path / "mosaic.json").read_text())
+    assert set(told["with_partner"]) == {"128 at 192", "192 at 128"}, done.stderr
+    assert [each["num_tiles"] for each in told["tiles"].values()] == [9, 4]
 
 
 @pytest.mark.long

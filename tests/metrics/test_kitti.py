@@ -11,7 +11,7 @@ import pytest
 
 from outsize.data.boxes import Boxes, gather, no_boxes
 from outsize.data.formats.boxed import read_kitti
-from outsize.metrics.kitti import CLASSES, DIFFICULTIES, RULES, kitti_scores
+from outsize.metrics.kitti import CLASSES, DIFFICULTIES, READINGS, RULES, kitti_scores, most_ap
 
 _REAL = Path(__file__).parents[3] / "shared/data/kitti"
 _LABELS = ("Car", "car", "Van", "Pedestrian", "Person_sitting", "Cyclist", "Truck", "DontCare")
@@ -39,6 +39,14 @@ def test_all_found_is_one_and_nothing_found_is_zero() -> None:
     assert ap(many, many) == 1.0
     assert ap(many, no_boxes()) == 0.0
     assert np.isnan(ap(no_boxes(), truth))
+
+
+@pytest.mark.parametrize("num", [1, 21, 40, 41, 60])
+def test_few_objects_have_less_than_one_when_all_are_found(num: int) -> None:
+    truth = gather([[i * 200, 0, i * 200 + 100, 50] for i in range(num)], ["Car"] * num)
+    curve = kitti_scores([truth], [truth]).curves["Car", "easy", "height"]
+    for reading in READINGS:
+        assert curve.ap(reading) == pytest.approx(most_ap(num, reading))
 
 
 def test_the_overlap_must_be_larger_than_the_limit() -> None:

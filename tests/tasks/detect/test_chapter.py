@@ -76,3 +76,14 @@ def test_names_of_readings_are_those_that_are_printed(tmp_path: Path) -> None:
     assert sum("low boxes" in line for line in lines) == len(READINGS) * len(RULES)
     assert any("a paper: moderate 0.86" in line for line in lines)
     assert any("orientation" in line for line in lines)
+
+
+def test_few_objects_are_said_to_have_less_than_one(tmp_path: Path) -> None:
+    story = gather(_run(tmp_path, {"test": SCORES}))
+    (line,) = (line for line in score_lines("test", SCORES, story.run) if "at most" in line)
+    assert line.split()[-3:] == ["1.0000", "0.0250", "-"]  # of 1000, 2 and no objects
+    assert "do not reach all recalls" in str(chapter.show_scores("test", SCORES))
+    many = json.loads(json.dumps(SCORES))
+    many["kitti"]["Car"]["height"]["num_valid"] = dict.fromkeys(("easy", "moderate", "hard"), 41)
+    assert not any("at most" in line for line in score_lines("test", many, story.run))
+    assert "do not reach all recalls" not in str(chapter.show_scores("test", many))

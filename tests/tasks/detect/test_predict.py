@@ -22,7 +22,7 @@ from outsize.commands.train import train
 from outsize.data.boxes import no_boxes
 from outsize.data.formats.boxed import read_kitti
 from outsize.data.synthetic import draw_streets
-from outsize.errors import RunError
+from outsize.errors import OutsizeError, RunError
 from outsize.files.ownership import NONE_GIVEN
 from outsize.infer.ready import Ready
 from outsize.infer.stream import Settings
@@ -89,6 +89,50 @@ def test_from_job_to_report(job: Path) -> None:
     Path(entry["map"]).write_text("{}")
     with pytest.raises(RunError, match="cannot be read"):
         evaluate(run.path, split="test", reporter=QUIET)
+
+
+def test_a_detector_that_finds_nothing_has_files_and_scores(job: Path) -> None:
+    overrides = ["model.score=1.0"]
+    train(job, overrides=overrides, device_name="cpu", mode="new", reporter=QUIET)
+    run = RunFolder(Path(load_job(job).run))
+    (entry,) = predict(run.path, [], out=None, overrides=(), device_name="cpu", reporter=QUIET)
+    assert Path(entry["kitti"]).read_text() == ""
+    assert json.loads(Path(entry["map"]).read_text())["annotations"] == []
+    scores = evaluate(run.path, split="test", reporter=QUIET)
+    assert scores["num_found"] == 0
+    assert scores["kitti"]["Car"]["height"]["ap_40"]["hard"] in (0, None)  # none: no object counts
+    assert scores["box"]["ap"] == 0
+    report([run.path], out=None, reporter=QUIET)
+    assert "do not reach all recalls" in (run.path / "report.html").read_text()
+
+
+_LINE = "Car 0 0 -1 {} 1.5 1.6 4 1 1 20 -1.6\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Car 0 0 -1 1 2 3\n", "line 1: it is no box: found 7 columns"),
+        (_LINE.format("90 10 20 40"), "box 1: it has no area"),
+        (_LINE.format("20 nan 90 40"), "line 1: a column is no number"),
+        (_LINE.format("900 200 1100 300"), "labels of a picture of another size"),
+        (_LINE.format("20 10 90 40").replace("Car", "Bus"), "that the job does not list: found 'Bus'"),
+        (None, "a label file for each picture"),
+    ],
+)
+def test_bad_labels_are_one_line_and_leave_nothing_of_a_training(
+    job: Path, text: str | None, told: str
+) -> None:
+    path = job.parent / "label_2/000001.txt"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(OutsizeError, match=told) as error:
+        train(job, overrides=(), device_name="cpu", mode="new", reporter=QUIET)
+    assert "\n" not in str(error.value)
+    assert "000001.txt" in str(error.value)
+    run = Path(load_job(job).run)
+    assert not list(run.rglob("*.safetensors")) + list(run.rglob("000001*")) + list(run.rglob("*.part"))
 
 
 def _ready() -> Ready:

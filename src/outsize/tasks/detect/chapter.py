@@ -82,6 +82,10 @@ def _kitti(name: str, rules: Tree) -> Markup:
     ]
     chart = draw_curves(Axis("recall", 0, 1), Axis("precision", 0, 1), curves)
     note = "Precision is the largest at this recall or a higher one; 0 where no threshold reaches it."
+    if min(counted.values()) < len(rules["height"]["precision"]["easy"]):
+        note += (
+            " Fewer than 41 objects do not reach all recalls: found without a fault, they have less than 1."
+        )
     return join(
         tag("h4", f"KITTI, {name}"), table(("AP", *_DIFFICULTIES), rows), chart, tag("p", note, class_="note")
     )

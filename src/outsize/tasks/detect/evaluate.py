@@ -10,7 +10,7 @@ import numpy as np
 
 from outsize.data.boxes import BoxFiles, SceneBoxes
 from outsize.job import Job
-from outsize.metrics.kitti import DIFFICULTIES, READINGS
+from outsize.metrics.kitti import DIFFICULTIES, NUM_SAMPLES, READINGS, most_ap
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.tasks.detect.files import read_boxes, results_of
@@ -61,6 +61,9 @@ def score_lines(split: str, result: Mapping[str, Any], run: RunFolder) -> list[s
         lines.append(
             f"{'  objects that count':<31}" + "".join(f"{counted[each]:>11,}" for each in DIFFICULTIES)
         )
+        if min(counted.values()) < NUM_SAMPLES:
+            most = {each: most_ap(num, "ap_40") if num else None for each, num in counted.items()}
+            lines.append(f"{'  at most, so few, 40 points':<31}" + _row(most))
     lines.append(f"{'COCO':<16}" + "".join(f"{head:>11}" for head in _HEADS))
     lines.append(" " * 16 + "".join(f"{format_score(result['box'][head]):>11}" for head in _HEADS))
     for name, row in result["box"]["classes"].items():
