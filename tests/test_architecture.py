@@ -211,6 +211,7 @@ def test_every_room_inside_a_room_has_a_door() -> None:
     (open_rooms,) = [set(each["open_rooms"]) for each in contracts if each["type"] == "doors"]
     doors = [path for path in FILES if path.stem == "__init__" and len(path.relative_to(SOURCE).parts) > 2]
     rooms = {f"outsize.{_name(door.parent)}": _tree(door) for door in doors}
+    assert open_rooms < rooms.keys()
     for room in rooms.keys() - open_rooms:
         named = importlib.import_module(room).__all__
         assert 1 <= len(named) <= MAX_NAMES, (room, named)

@@ -212,7 +212,8 @@ def test_a_scene_in_several_tiles_comes_with_the_ways_to_cut_it(job_path: Path) 
 def test_a_core_of_the_table_is_one_that_the_key_takes(job_path: Path) -> None:
     stride = ("--set", "model.levels=2")  # cores are multiples of more than the stride
     (cuts,) = events(str(job_path), "--device", "cpu", *stride, "--set", "limits.tile_px=32")["cuts"]
-    for row in rows_of(cuts)[:3]:
+    assert len(rows_of(cuts)) >= 2
+    for row in rows_of(cuts)[:2]:
         asked = f"limits.tile_px={row[1]}"
         _, predict = events(str(job_path), "--device", "cpu", *stride, "--set", asked)["plan"]
         assert predict["tiles"]["core_px"] == int(row[1])  # type: ignore[index, call-overload]

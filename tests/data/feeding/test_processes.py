@@ -67,10 +67,10 @@ def test_chance_is_not_touched() -> None:
 def test_closing_ends_the_processes() -> None:
     workers = BatchProcesses(_make, num_processes=2, pin=False)
     made = list(workers.make([(0, step) for step in range(4)]))
+    processes = [psutil.Process(pid) for pid in {process for _, process in made}]
+    assert len(processes) == 2
     workers.close()
-    for _, process in made:
-        if psutil.pid_exists(process):
-            psutil.Process(process).wait(timeout=300)
+    assert psutil.wait_procs(processes, timeout=300)[1] == []
 
 
 def test_an_error_comes_through_whole() -> None:
