@@ -314,7 +314,7 @@ def test_what_examples_cite_has_the_names_of_scores() -> None:
     ("name", "asked"),
     [
         ("satellite-summit", ("summit", 1200, "infiniband-edr-2")),
-        ("satellite-2g", ("a100-80", 8, "nvlink3")),
+        pytest.param("satellite-2g", ("a100-80", 8, "nvlink3"), marks=pytest.mark.long),
     ],
 )
 def test_example_for_a_cluster(name: str, asked: tuple[str, int, str], tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_predicted_memory_is_what_lives(
     )
 
 
+@pytest.mark.long
 def test_a_row_that_fails_is_not_the_end(
     plan_error: ModuleType,
     tmp_path: Path,

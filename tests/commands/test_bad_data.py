@@ -134,7 +134,7 @@ BAD_SCENES = {
 }
 
 
-@pytest.mark.parametrize("verb", ["check", "train"])
+@pytest.mark.parametrize("verb", [pytest.param("check", marks=pytest.mark.long), "train"])
 @pytest.mark.parametrize(("spoil", "found"), BAD_PICTURES.values(), ids=BAD_PICTURES)
 def test_pictures_are_refused(
     run: Callable, pictures: Path, verb: str, spoil: Callable, found: tuple[str, ...]

@@ -170,7 +170,12 @@ def test_plan_refuses(run, own_job, own_scenes, scene, unchanged, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["missing", "truncated", "zero bytes", "band mismatch", "NaN", "VRT outside"]
+    "name",
+    ["missing", "truncated"]
+    + [
+        pytest.param(each, marks=pytest.mark.long)
+        for each in ("zero bytes", "band mismatch", "NaN", "VRT outside")
+    ],
 )
 def test_verify_refuses(run, own_run, own_scenes, scene, unchanged, name):
     spoil, found = BAD_SCENES[name]
@@ -180,7 +185,14 @@ def test_verify_refuses(run, own_run, own_scenes, scene, unchanged, name):
     run("verify", own_run).refused(str(own_scenes / "test-"), "no such file" if spoil is missing else found)
 
 
-@pytest.mark.parametrize("name", ["missing", "truncated", "zero bytes", "picture bomb"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "missing",
+        "truncated",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("zero bytes", "picture bomb")),
+    ],
+)
 @pytest.mark.parametrize("which", ["labels", "image", "map"])
 def test_evaluate_refuses(run, own_run, own_scenes, scene, unchanged, which, name):
     spoil, found = BAD_SCENES[name]

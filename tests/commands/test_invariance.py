@@ -118,7 +118,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("how", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(each, id=name, marks=pytest.mark.long if number % 2 else ())
+        for number, (name, each) in enumerate(CASES.items())
+    ],
+)
 def test_how_a_scene_is_stored_changes_nothing(tmp_path: Path, plain: dict[str, Any], how: Stored) -> None:
     found = _results(tmp_path / "a", how)
     for name in ("bands", "statistics", "epoch"):

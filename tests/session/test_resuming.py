@@ -100,7 +100,14 @@ def test_memory_by_pages_may_be_filled_further_where_it_can_be_given(
     assert all(told in text for text in warned)
 
 
-@pytest.mark.parametrize("spoilt", ["{}", '{"train": {}}', '{"train": null}', "[]", "fuse"])
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "{}",
+        "fuse",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ('{"train": {}}', '{"train": null}', "[]")),
+    ],
+)
 def test_a_plan_that_is_none_is_refused(job_path: Path, fusing_run: RunFolder, spoilt: str) -> None:
     if spoilt == "fuse":
         spoilt = fusing_run.plan.read_text().replace(json.dumps(_FUSE), "3")

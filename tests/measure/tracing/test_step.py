@@ -129,7 +129,7 @@ def _prepared(name: str, dtype: torch.dtype, *, training: bool) -> tuple[nn.Modu
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "predict"])
-@pytest.mark.parametrize("kind", ["float32", "float64", "bf16"])
+@pytest.mark.parametrize("kind", ["float32", pytest.param("float64", marks=pytest.mark.long), "bf16"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_from_shapes_is_that_of_real_tensors_to_the_byte(
     name: str, kind: str, training: bool

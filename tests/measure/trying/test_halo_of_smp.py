@@ -63,7 +63,7 @@ def halo_of(architecture: str) -> Halo:
     return derive_halo(trace(net(architecture), example_shape(4)))
 
 
-@pytest.mark.parametrize("architecture", NEEDS_PX)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_need(architecture: str) -> None:
     before_px, after_px, aligned_before_px, aligned_after_px = NEEDS_PX[architecture]
     halo = halo_of(architecture)
@@ -138,9 +138,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [each if "FPN" in each else pytest.param(each, marks=pytest.mark.long) for each in REFUSED]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", REFUSED)
 def test_what_looks_everywhere_is_refused_by_the_name_of_the_layer(name: str) -> None:
     model = build_model(name, num_classes=3, in_channels=4)
     facts = gather_facts(model, 4, look_at_machine(torch.device("cpu")), bf16=False)

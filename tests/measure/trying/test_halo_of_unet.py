@@ -105,7 +105,8 @@ def tiled(model: nn.Module, images: Tensor, halo: Halo, core_px: int) -> tuple[T
 
 @pytest.mark.parametrize(
     ("levels", "norm", "upsampling"),
-    [(4, *each) for each in product(("none", "batch"), UPSAMPLINGS)] + [(5, "batch", "transposed")],
+    [(4, *each) for each in product(("none", "batch"), UPSAMPLINGS)]
+    + [pytest.param(5, "batch", "transposed", marks=pytest.mark.long)],
 )
 def test_tiles_equal_the_whole(levels: int, norm: str, upsampling: str) -> None:
     model = unet(levels=levels, norm=norm, upsampling=upsampling)

@@ -73,7 +73,7 @@ def test_a_block_that_cannot_be_compiled_is_told_and_left(
     assert "nothing is compiled: bottleneck" in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("time_share", [0.5, 2.0])
+@pytest.mark.parametrize("time_share", [0.5, pytest.param(2.0, marks=pytest.mark.long)])
 def test_training_takes_it_where_it_is_faster(
     job_path: Path, monkeypatch: pytest.MonkeyPatch, time_share: float
 ) -> None:

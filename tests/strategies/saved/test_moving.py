@@ -148,7 +148,7 @@ def _peak_bytes(model: nn.Module, step: Step) -> int:
     return live.peak_bytes + lasting_bytes
 
 
-@pytest.mark.parametrize("share", [0.5, 0.33])
+@pytest.mark.parametrize("share", [pytest.param(0.5, marks=pytest.mark.long), 0.33])
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("link", [None, SLOW], ids=["", "move"])
 def test_convolutions_that_run_again_give_the_same_bits_and_the_predicted_peak(

@@ -107,7 +107,7 @@ def test_any_size_and_core(height: int, width: int, core_px: int, micro_batches:
     ("loss", "weights"),
     [("focal", None), ("focal", WEIGHTS), ("cross_entropy", WEIGHTS), ("cross_entropy+focal", None)],
 )
-@pytest.mark.parametrize("micro_batches", [None, 2])
+@pytest.mark.parametrize("micro_batches", [pytest.param(None, marks=pytest.mark.long), 2])
 def test_every_local_loss(loss: str, weights: Weights, micro_batches: int | None) -> None:
     plan = replace(WHOLE, tiles=_tiling(96, _halo()), micro_batches=micro_batches)
     batch = _batch((3, 201, 215), loss, weights)
