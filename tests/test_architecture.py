@@ -27,6 +27,7 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager
 # a verb has the options that it has
 MANY_PARAMETERS = {
     ("cli/bench.py", "fit"),
+    ("cli/verbs.py", "launch"),
     ("cli/verbs.py", "predict"),
     ("commands/predict.py", "predict"),
     ("data/synthetic/scenes.py", "draw_scene"),

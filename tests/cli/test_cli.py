@@ -31,6 +31,7 @@ VERBS = (
     "init",
     "check",
     "acquire",
+    "launch",
 )
 # what makes a start slow: without them help is there in half a second on a machine that is not busy
 HEAVY = (

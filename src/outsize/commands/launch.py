@@ -1,0 +1,96 @@
+"""`outsize launch JOB --slurm`: a script that trains a job on several machines, written from its plan and submitted."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from outsize.errors import JobError, RanksError, explain
+from outsize.files.beside import written_beside
+from outsize.job import load_job
+from outsize.job.naming import naming
+from outsize.plan.request import Request
+from outsize.planning.slurm import allocate, slurm_script
+from outsize.progress import Reporter
+
+
+def launch(
+    job_path: Path,
+    *,
+    overrides: Sequence[str],
+    ranks: tuple[int, int],
+    gpu: str | None,
+    minutes: int | None,
+    out: Path | None,
+    submits: bool,
+    reporter: Reporter,
+) -> Path:
+    """Write the script of a job beside its file, submit it unless it is for looking at, and return its path.
+
+    `ranks` are those of (nodes, each node).
+    """
+    job, (nodes, per_node) = load_job(job_path, overrides), ranks
+    if submits and shutil.which("sbatch") is None:
+        need, remedy = (
+            "sbatch on the PATH",
+            "run this where Slurm is, or add --dry-run to write the script only",
+        )
+        raise RanksError(explain("no Slurm to submit to", "no sbatch", need, remedy))
+    if nodes * per_node > job.train.batch:
+        found, need = (
+            f"{nodes * per_node} ranks for train.batch = {job.train.batch}",
+            "a sample for each rank",
+        )
+        raise JobError(explain("more ranks than samples", found, need, "take fewer, or a larger train.batch"))
+    with naming(job_path):
+        request = _request(job_path, overrides, nodes * per_node, gpu, reporter)
+    asked = allocate(request, nodes, per_node, job.train.workers if request.gpus else 0, minutes)
+    changes = [word for each in overrides for word in ("--set", each)]
+    script = out or job_path.with_suffix(".slurm.sh")
+    text = slurm_script(
+        asked,
+        ["train", str(job_path.resolve()), "--resume", *changes],
+        name=job_path.stem,
+        folder=Path.cwd(),
+        log=script.resolve().with_suffix(".out"),
+        python=sys.executable,
+    )
+    with written_beside(script, script.suffix) as partial:
+        partial.write_text(text, encoding="utf-8")
+    reporter.say(
+        "script", f"written: {script}: {asked.text()}", script=str(script), num_ranks=asked.num_tasks
+    )
+    if submits:
+        _submit(script, reporter)
+    return script
+
+
+def _request(
+    job_path: Path, overrides: Sequence[str], num_gpus: int, gpu: str | None, reporter: Reporter
+) -> Request:
+    """Plan the job for a named machine, or for the one at hand, and return what to ask for."""
+    from outsize.measure.machine import pick_device
+    from outsize.planning.advice import request_for
+    from outsize.planning.jobs import lay, plan_job
+    from outsize.planning.situation import situation_here, situation_named
+
+    job = load_job(job_path, overrides)
+    if gpu is not None:
+        where = situation_named(gpu, num_gpus, job.train.precision)
+    else:
+        where = situation_here(pick_device("auto"), job.train.precision, job.limits.gpu_memory)
+        where = replace(where, num_gpus=num_gpus if where.kind == "cuda" else 1)
+    return request_for(job, plan_job(job, where, reporter, lay(job, reporter)))
+
+
+def _submit(script: Path, reporter: Reporter) -> None:
+    done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        need, remedy = "a job in the queue", f"mend it in {script}, and run sbatch {script}"
+        raise RanksError(explain("sbatch refuses the script", done.stderr.strip(), need, remedy))
+    number = done.stdout.strip().partition(";")[0]
+    reporter.say("submitted", f"submitted: job {number}; squeue -j {number} shows it", job=number)
