@@ -48,7 +48,7 @@ if not torch.cuda.is_available():
 _CODE = Path(tempfile.gettempdir(), f"outsize-tests-code-{os.getuid()}")
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(private_folder(_CODE)))
 
-# Processes that prepare batches, ranks and work aside are copied from one server, which loads for all of them what each
+# Processes that prepare batches, ranks and trials are copied from one server, which loads for all of them what each
 # would take seconds to load.
 forkserver.set_forkserver_preload(["tests.served"])
 forkserver.set_forkserver_preload = lambda modules: None

@@ -117,7 +117,7 @@ def test_an_approximate_plan_is_measured_and_does_not_fail(own: Callable[..., Ru
 def test_a_batch_counted_twice_fails(own: Callable[..., RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     run = own("recompute", recompute={"saved": [], "blocks": ["encoder.0", "decoder.1"]})
     assert _verified(run)["planned_step"]["num_blocks"] == 2
-    monkeypatch.setattr("outsize.strategies.blocks.checkpointing.Buffers.aside", lambda _: nullcontext())
+    monkeypatch.setattr("outsize.strategies.blocks.checkpointing.Buffers.set_aside", lambda _: nullcontext())
     with pytest.raises(VerifyError, match=r"differs .* in encoder|differs .* in decoder"):
         _verified(run)
     proof = json.loads(run.verify.read_text())["planned_step"]

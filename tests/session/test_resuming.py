@@ -20,7 +20,7 @@ from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.session import validating
-from outsize.session.resuming import changed_keys, is_finished, resumes
+from outsize.session.resuming import _change, _differing, is_finished, resumes
 from outsize.strategies.kernels.norm import fused
 from outsize.train.loop import Position
 
@@ -198,13 +198,14 @@ def test_what_differs_is_named_key_by_key(job_path: Path) -> None:
     now = load_job(
         job_path, ["train.lr=0.5", "model.width=99", "model.norm=none", "limits.tile_px=64", "seed=4"]
     )
-    changed = changed_keys(before, now)
+    changed = [_change(key, *values) for key, values in _differing(before, now).items()]
     assert f"train.lr = 0.5 instead of {before.train.lr}" in changed
     assert f"model.width = 99 instead of {before.model.options['width']}" in changed
     assert "model.norm = 'none' instead of nothing" in changed
     assert "seed = 4 instead of 3" in changed
     assert len(changed) == 4  # other limits do not keep a training from going on
-    assert changed_keys(before, load_job(job_path, ["data.train=['x.tif']"])) == ["another data.train"]
+    (fewer,) = _differing(before, load_job(job_path, ["data.train=['x.tif']"])).items()
+    assert _change(fewer[0], *fewer[1]) == "another data.train"
 
 
 def test_a_finished_training_says_so(job_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

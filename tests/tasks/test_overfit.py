@@ -1,4 +1,4 @@
-"""Each network learns four pictures by heart: its loss falls tenfold within some seconds."""
+"""Each network overfits four pictures: its loss falls tenfold within some seconds."""
 
 from __future__ import annotations
 

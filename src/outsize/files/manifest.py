@@ -41,11 +41,6 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def finished_file(path: Path, folder: Path, facts: Mapping[str, Any] | None = None) -> Finished:
-    """Describe a file as it is now. Raises OSError."""
-    return Finished(path.relative_to(folder).as_posix(), path.stat().st_size, sha256_of(path), facts or {})
-
-
 class Manifest:
     """The manifest of a folder, open for more lines; `note` may be called from any thread."""
 

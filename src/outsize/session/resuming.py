@@ -96,11 +96,6 @@ def wants_another_plan(changes: Changes) -> bool:
     return any(f"train.{each}" in changes for each in _WAYS)
 
 
-def changed_keys(before: Job, now: Job) -> list[str]:
-    """Name the keys by which two jobs train differently, each with both values where they are short."""
-    return [_change(key, *values) for key, values in _differing(before, now).items()]
-
-
 def _differing(before: Job, now: Job) -> Changes:
     old, new = (_flat(job.model_dump(mode="json", include=set(_FIXED))) for job in (before, now))
     return {key: (old.get(key), new.get(key)) for key in {**new, **old} if old.get(key) != new.get(key)}

@@ -12,7 +12,7 @@ from tests.miniatures import draw_cityscapes, save
 
 from outsize.data.catalogue import Survey, find_data, look_around
 from outsize.data.checking.check import check_data, open_and_count
-from outsize.data.formats.cityscapes import find_cityscapes, instances_path, split_instances
+from outsize.data.formats.cityscapes import find_cityscapes
 from outsize.data.recall import recall_scenes
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import label_table, read_labels
@@ -138,15 +138,6 @@ def test_a_wrong_label_id_is_told_with_its_place(tmp_path: Path) -> None:
     assert len(faults) == 1
     assert "found 77 at row 3, column 5" in faults[0]
     assert str(path) in faults[0]
-
-
-def test_instances(tmp_path: Path) -> None:
-    draw_cityscapes(tmp_path)
-    labels = next((tmp_path / "gtFine").rglob("*_labelIds.png"))
-    found, numbers = split_instances(np.asarray(Image.open(instances_path(labels))))
-    ids = np.asarray(Image.open(labels))
-    np.testing.assert_array_equal(found, ids)
-    np.testing.assert_array_equal(numbers, np.where(ids >= 24, 3, 0))
 
 
 def test_pictures_and_labels_at_half_their_size(tmp_path: Path) -> None:

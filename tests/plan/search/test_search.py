@@ -42,7 +42,7 @@ def test_what_is_found_keeps_the_budget_and_is_found_again(
     assert seconds[0] == seconds[1]
 
 
-def test_among_many_items_copies_have_dear_prices_too(
+def test_among_many_items_copies_have_high_prices_too(
     chain: Callable[..., StepFacts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outsize.plan.search.search._MANY_ITEMS", 1)

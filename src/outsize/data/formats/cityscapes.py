@@ -1,7 +1,7 @@
 """The format `cityscapes`: street scenes by split and city, as they are unpacked from the archives of the dataset.
 
     leftImg8bit/train/aachen/aachen_000000_000019_leftImg8bit.png
-    gtFine/train/aachen/aachen_000000_000019_gtFine_labelIds.png         also _instanceIds
+    gtFine/train/aachen/aachen_000000_000019_gtFine_labelIds.png
     gtCoarse/train_extra/...                                             with data.labels = "gtCoarse"
 
 Label ids are turned into classes when they are read: the classes of the job, in the order of the train ids, have
@@ -13,10 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from outsize.data.formats.folders import pair
 from outsize.data.formats.layout import Layout, pictures_in
@@ -33,7 +29,6 @@ _ARCHIVES = {  # where the folder may lie, whether archives are unpacked side by
     "gtFine": ("gtFine_trainvaltest",),
     "gtCoarse": ("gtCoarse",),
 }
-_INSTANCES_OF_ONE = 1000  # an instance id is 1000 times the label id, plus a number
 
 
 @dataclass(frozen=True)
@@ -90,18 +85,6 @@ def find_cityscapes(data: DataSection, seed: int) -> Layout:  # noqa: ARG001 (th
         tuple(fault for part in parts for fault in _missing_files(root, part)),
         (*notes, *(note for part in parts for note in _missing_cities(part))),
     )
-
-
-def instances_path(labels: Path) -> Path:
-    """Return the file of instance ids that belongs to one of label ids."""
-    return labels.with_name(labels.name.replace("_labelIds", "_instanceIds"))
-
-
-def split_instances(values: NDArray[np.integer[Any]]) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
-    """Return the label id of each pixel, and the number of its instance, from 1; 0 where it is of none."""
-    single = values >= _INSTANCES_OF_ONE
-    labels = np.where(single, values // _INSTANCES_OF_ONE, values).astype(np.uint8)
-    return labels, np.where(single, values % _INSTANCES_OF_ONE + 1, 0).astype(np.uint16)
 
 
 def _folder(root: Path, kind: str, name: str) -> Path | None:

@@ -78,8 +78,8 @@ def _rerun(path: str, block: nn.Module, checks: Checks, tell: Tell) -> Callable[
 
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             if draws is None:
-                return call.first(), _Anew(call.second, buffers.aside)
-            return draws.kept(), _Anew(buffers.aside, draws.given)
+                return call.first(), _Anew(call.second, buffers.set_aside)
+            return draws.kept(), _Anew(buffers.set_aside, draws.given)
 
         # Torch looks at what it is given for the devices whose random numbers and autocast it has to remember.
         tensors = tensors_in((args, kwargs))
@@ -256,7 +256,7 @@ class Buffers:
         return frozenset(id(buffer.untyped_storage()) for buffer in buffers)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def set_aside(self) -> Iterator[None]:
         """Give the second run copies of all buffers: batch norm would else count the batch twice.
 
         Not put back by copying: that would count as a change in place of a buffer that autograd has saved.

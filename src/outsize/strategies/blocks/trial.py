@@ -119,7 +119,7 @@ class _Pair:
     def _second(self, again: Any, generators: _Generators, saved: list[_Held]) -> None:
         args, kwargs = again
         try:
-            with generators.as_before(), self._buffers.aside(), _held(saved), _Drawing() as drawing:
+            with generators.as_before(), self._buffers.set_aside(), _held(saved), _Drawing() as drawing:
                 self._once(self._block, *args, **kwargs)
         except _MISTAKES as error:
             if isinstance(error, RuntimeError) and (ran_out(error) or isinstance(error, _Dropped)):
