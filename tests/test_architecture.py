@@ -28,7 +28,9 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager
 MANY_PARAMETERS = {
     ("cli/bench.py", "fit"),
     ("cli/verbs.py", "launch"),
+    ("cli/verbs.py", "plan"),
     ("cli/verbs.py", "predict"),
+    ("cli/verbs.py", "train"),
     ("commands/predict.py", "predict"),
     ("data/synthetic/scenes.py", "draw_scene"),
     ("strategies/spatial/layers.py", "_conv_transpose2d"),
@@ -42,6 +44,8 @@ TESTED_THROUGH = {
     "commands.bench.setting": "commands/bench/test_memory.py",
     "job.acquire": "commands/test_acquire.py",
     "ranks.pulse": "ranks/test_joining.py",
+    "session.among": "session/test_ranks.py",
+    "session.stepping": "session/test_ranks.py",
     "strategies.spatial.borders": "strategies/spatial/test_layers.py",
     "strategies.spatial.rows": "strategies/spatial/test_layers.py",
     "tasks.segment.maps.fill": "tasks/segment/maps/test_scene.py",

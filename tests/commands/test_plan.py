@@ -75,15 +75,19 @@ def test_several_gpus_share_a_batch(job_path: Path) -> None:
     assert (shares["num_gpus"], shares["batch"], shares["most_samples"]) == (2, 2, 1)
 
 
-def test_batch_norm_over_several_gpus_is_not_called_exact(job_path: Path) -> None:
-    alone, shared = (events(str(job_path), "--gpu", "h200", "--gpus", num)["plan"][0] for num in ("1", "2"))
+def test_batch_norm_of_each_gpu_by_itself_is_not_called_exact(job_path: Path) -> None:
+    alone, synchronised, shared = (
+        events(str(job_path), "--gpu", "h200", *asked)["plan"][0]
+        for asked in (("--gpus", "1"), ("--gpus", "2"), ("--gpus", "2", "--local-norm"))
+    )
     assert alone["exact"]
+    assert synchronised["exact"]
     assert not shared["exact"]
     assert "approximate" in str(shared["text"]).splitlines()[0]
     (told,) = [line for line in shared["why"] if line.startswith("approximate: ")]  # type: ignore[attr-defined]
     assert "encoder.0.1 (BatchNorm2d)" in told
-    assert "each of 2 GPUs has at most 1 of 2 samples" in told
-    assert "synchronised" in told
+    assert "each of 2 ranks has at most 1 of 2 samples" in told
+    assert "--local-norm" in told
     # what looks at each sample by itself, or at pixels of one, does not care
     for norm in ("none", "group"):
         asked = ("--set", f"model.norm={norm}", "--set", "limits.allow_approximate=true")
@@ -328,6 +332,11 @@ def test_a_budget_that_is_no_size_is_refused(job_path: Path) -> None:
         plan(job_path, overrides=["limits.gpu_memory=lots"], device_name="cpu", reporter=QUIET)
 
 
-def test_a_number_of_gpus_needs_a_machine(job_path: Path) -> None:
-    with pytest.raises(JobError, match="--gpus counts GPUs of a named machine: found 4"):
-        plan(job_path, overrides=(), device_name="cpu", reporter=QUIET, num_gpus=4)
+def test_a_plan_for_ranks_of_this_machine_is_that_of_their_training(job_path: Path) -> None:
+    alone, shared = (events(str(job_path), "--device", "cpu", "--gpus", num) for num in ("1", "2"))
+    one, two = alone["plan"][0], shared["plan"][0]
+    assert (one["batch"], two["batch"], two["exact"]) == (2, 1, True)
+    assert shared["machine"][0]["text"] == "for 2 processes on the CPU of this machine, float32"
+    assert two["limit_bytes"] < one["limit_bytes"], "host memory is shared"  # type: ignore[operator]
+    (kept,) = shared["kept"]
+    assert "made anew when they train" in str(kept["text"])

@@ -56,6 +56,10 @@ TakeOver = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Write over files that outsize did not make, too.")
 ]
+LocalNorm = Annotated[
+    bool,
+    typer.Option("--local-norm", help="Of several GPUs each norms by its own samples: faster, approximate."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 

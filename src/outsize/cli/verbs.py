@@ -13,6 +13,7 @@ from outsize.cli.options import (
     Aoi,
     Device,
     JobPath,
+    LocalNorm,
     Overrides,
     Overwrite,
     Quiet,
@@ -138,7 +139,9 @@ def plan(
     gpu: Annotated[
         str | None, typer.Option("--gpu", help="Plan for another machine than this one, such as v100-16.")
     ] = None,
+    *,
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share a batch.")] = 1,
+    local_norm: LocalNorm = False,
     link: Annotated[
         str | None,
         typer.Option("--link", help="What connects them: plan tiles x stages x replicas, play an epoch out."),
@@ -162,6 +165,7 @@ def plan(
         num_gpus=gpus,
         link=link,
         request=request,
+        local_norm=local_norm,
     )
 
 
@@ -174,6 +178,9 @@ def train(
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again in a used folder.")] = False,
     take_over: TakeOver = False,
+    *,
+    gpus: Gpus = None,
+    local_norm: LocalNorm = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -184,13 +191,15 @@ def train(
     if resume and overwrite:
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     mode = "resume" if resume else "overwrite" if overwrite else "new"
-    command.train(
+    command.train_over_ranks(
         job,
         overrides=set_ or (),
         device_name=device,
         mode=mode,
         reporter=make_reporter(quiet),
+        num_ranks=gpus,
         take_over=take_over,
+        local_norm=local_norm,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,19 +33,23 @@ def plan(
     gpu: str | None = None,
     num_gpus: int = 1,
     link: str | None = None,
-    request: bool = False,
+    **options: bool,
 ) -> None:
-    """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder."""
+    """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder.
+
+    Options are `request` and `local_norm`.
+    """
+    local_norm = options.get("local_norm", False)
     from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
     from outsize.planning.advice import course_for
     from outsize.planning.jobs import lay, plan_job
-    from outsize.planning.situation import share_of, situation_here, situation_named
+    from outsize.planning.situation import Ranks, share_of, situation_here, situation_named
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
     refuse_foreign(run)
-    _refuse_two_machines(gpu, num_gpus, link, device_name)
+    _refuse_two_machines(gpu, link, device_name)
     if link is not None and gpu is not None:
         with naming(job_path):
             _say_spread(job, gpu, num_gpus, link, reporter)
@@ -56,10 +61,12 @@ def plan(
             share_of(job.train.batch, num_gpus)  # refuses more GPUs than samples
         ground = lay(job, reporter)
         if gpu is not None:
-            where = situation_named(gpu, num_gpus, job.train.precision)
+            where = replace(situation_named(gpu, num_gpus, job.train.precision), local_norm=local_norm)
         else:
             assert device is not None
-            where = situation_here(device, job.train.precision, job.limits.gpu_memory)
+            ranks = Ranks(num_gpus, num_gpus, local_norm=local_norm)
+            job = ranks.share_of(job)
+            where = situation_here(device, job.train.precision, job.limits.gpu_memory).among(ranks)
         _say_where(job, where, reporter)
         if num_gpus > 1:
             _say_shares(job, num_gpus, beyond, reporter)
@@ -67,20 +74,20 @@ def plan(
     say_plan(planned.train_plan, reporter, course_for(job, planned))
     say_plan(planned.predict_plan, reporter)
     _say_cuts(job, planned, reporter)
-    if request:
+    if options.get("request"):
         _say_request(job, planned, beyond, reporter)
     if gpu is not None:
         reporter.say("kept", "not written: a plan for another machine is none for this one")
+    elif num_gpus > 1:
+        reporter.say("kept", "not written: a plan for several ranks is made anew when they train")
     else:
         _record(planned, run, reporter)
 
 
-def _refuse_two_machines(gpu: str | None, num_gpus: int, link: str | None, device_name: str) -> None:
-    """Refuse GPUs and links of a machine that is not named, and a device besides one that is."""
-    need = "--gpu with it: the name of a machine"
-    if gpu is None and num_gpus != 1:
-        raise JobError(explain("--gpus counts GPUs of a named machine", num_gpus, need, "add --gpu v100-16"))
+def _refuse_two_machines(gpu: str | None, link: str | None, device_name: str) -> None:
+    """Refuse a link of a machine that is not named, and a device besides one that is."""
     if gpu is None and link is not None:
+        need = "--gpu with it: the name of a machine"
         raise JobError(explain("--link connects GPUs of a named machine", link, need, "add --gpu v100-16"))
     if gpu is not None and device_name != "auto":
         found = f"--gpu {gpu} --device {device_name}"

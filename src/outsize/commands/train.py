@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import replace
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outsize.commands.plan import say_plan
 from outsize.files.beside import clear_left
 from outsize.files.ownership import Consent
 from outsize.job import Job, load_job
 from outsize.job.naming import naming
+from outsize.planning.situation import Ranks
 from outsize.progress import Reporter
+from outsize.ranks import ALONE, World, joined, own_device, spread
 from outsize.runs import RunFolder, working_in
+from outsize.session.among import alike, ranks_of, refuse_apart, say_ranks
 from outsize.session.fitting import fit_job, named_phases
 from outsize.session.hosting import place
 from outsize.session.resuming import (
+    Changes,
     begin,
     changes_of,
     go_on_with,
+    has_begun,
     is_finished,
+    launched_s,
     plan_to_go_on_with,
     refuse_losing_job,
     resumes,
     say_finished,
     wants_another_plan,
+    with_resume,
 )
-from outsize.session.samples import open_samples
+from outsize.session.samples import TrainingSamples, open_samples
 from outsize.session.saving import Saving
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from outsize.planning.jobs import Prepared
     from outsize.train.loop import Position
 
 
@@ -43,79 +55,196 @@ def train(
     mode: str,
     reporter: Reporter,
     take_over: bool = False,
+    local_norm: bool = False,
+    world: World = ALONE,
 ) -> RunFolder:
-    """Train as a job says; `mode` is "new", "resume" or "overwrite".
+    """Train as a job says, in step with all ranks of a world; `mode` is "new", "resume" or "overwrite".
 
-    `take_over`: also where a process on another host, which is over, left the run locked.
+    `take_over`: also where a process on another host, which is over, left the run locked. `local_norm`: batch norm of
+    each rank by its own samples.
     """
-    job = load_job(job_path, overrides)
+    reporter = reporter if world.is_owner else Reporter("quiet")
+    world.at("reading the job")
+    job = world.owners(lambda: load_job(job_path, overrides))
     run = RunFolder(Path(job.run))
-    refuse_losing_job(run, job_path)
-    consent = Consent(overwrite=mode == "overwrite", take_over=take_over)
-    with working_in(run, "train", consent, tell=lambda text: reporter.say("lock", text)):
-        clear_left(run.best.parent, is_alone=True)
-        _train(job, run, job_path, overrides, device_name, mode, reporter)
+    with ExitStack() as stack:
+        if world.is_owner:
+            refuse_losing_job(run, job_path)
+            consent = Consent(overwrite=mode == "overwrite", take_over=take_over)
+            tell = partial(reporter.say, "lock")
+            stack.enter_context(working_in(run, "train", consent, tell=tell))
+            clear_left(run.best.parent, is_alone=True)
+        refuse_apart(world, run.path)
+        asked = overrides, own_device(world, device_name), mode
+        _train(job, run, job_path, asked, reporter, world, local_norm)
     return run
+
+
+def train_over_ranks(
+    job_path: Path,
+    *,
+    overrides: Sequence[str],
+    device_name: str,
+    mode: str,
+    reporter: Reporter,
+    num_ranks: int | None,
+    **options: bool,
+) -> None:
+    """Train on so many ranks of this machine, or as one of those that torchrun or srun has started."""
+    began_s = time.time()
+
+    def again(words: Sequence[str]) -> Sequence[str]:
+        """Go on from what was saved; before this training has begun, its folder may hold another one."""
+        run = RunFolder(Path(load_job(job_path, overrides).run))
+        return with_resume(words) if has_begun(run, began_s) else words
+
+    def say(text: str) -> None:
+        reporter.say("ranks", text)
+
+    if spread(num_ranks, device_name, say=say, again=again):
+        return
+    with joined(alike(job_path, overrides)) as world:
+        if world.attempt:  # of torchrun, which repeats the same words
+            run = RunFolder(Path(load_job(job_path, overrides).run))
+            mode = "resume" if has_begun(run, launched_s()) else mode
+        train(
+            job_path,
+            overrides=overrides,
+            device_name=device_name,
+            mode=mode,
+            reporter=reporter,
+            world=world,
+            **options,
+        )
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A training that is prepared: the same on all ranks, each of which reads a saved state by itself."""
+
+    job: Job  # with this rank's share of limits
+    prepared: Prepared
+    samples: TrainingSamples
+    changes: Changes
+    is_resumed: bool
+
+
+State = tuple[dict[str, "Tensor"], dict[str, Any]]
 
 
 def _train(
     job: Job,
     run: RunFolder,
     job_path: Path,
-    overrides: Sequence[str],
-    device_name: str,
-    mode: str,
+    asked: tuple[Sequence[str], str, str],
     reporter: Reporter,
+    world: World,
+    local_norm: bool,
 ) -> None:
-    from outsize.data.sampling import SampleCounts
     from outsize.measure.machine import pick_device
-    from outsize.measure.usage import watching, write_usage
-    from outsize.planning.jobs import prepare
-    from outsize.tasks import info_of
     from outsize.train.checkpoint import load_state
     from outsize.train.feed import get_processes_ready
 
+    overrides, device_name, mode = asked
+    device = pick_device(device_name)
+    if device.type == "cuda":
+        get_processes_ready()
+    ranks = ranks_of(world, device, local_norm=local_norm)
+    state: State | None = None
+
+    def prepare_and_say() -> _Begun | None:
+        nonlocal state
+        with naming(job_path):
+            if not world.is_alone:
+                say_ranks(job, ranks, device.type, reporter)
+            begun = _prepare(job, run, device_name, mode, ranks, reporter)
+        state = load_state(run.state, begun.prepared.model) if begun.is_resumed else None
+        goes_on = _begin(job, run, begun, None if state is None else state[1], mode, reporter)
+        return begun if goes_on else None
+
+    world.at("planning")
+    begun = world.owners(prepare_and_say)
+    if begun is None:
+        return
+    begun = replace(begun, prepared=begun.prepared.on(device))
+    if begun.is_resumed and state is None:
+        state = load_state(run.state, begun.prepared.model)
+    _fit(begun, state, run, (job_path, overrides), reporter, world)
+
+
+def _prepare(
+    job: Job, run: RunFolder, device_name: str, mode: str, ranks: Ranks, reporter: Reporter
+) -> _Begun:
+    """Plan, read the data, and take up the plan of a training that goes on."""
+    from outsize.planning.jobs import prepare
+
     resuming = resumes(run, job, mode)
     changes = changes_of(run, job) if resuming else {}
-    if pick_device(device_name).type == "cuda":
-        get_processes_ready()
-    with naming(job_path):
-        prepared = prepare(job, device_name, reporter, starting=not resuming)
-        samples = open_samples(job, prepared, reporter)
+    own = ranks.share_of(job)
+    prepared = prepare(own, device_name, reporter, starting=not resuming, ranks=ranks)
+    samples = open_samples(own, prepared, reporter)
     if resuming and not wants_another_plan(changes):
-        prepared = replace(prepared, train_plan=plan_to_go_on_with(run, prepared, job, reporter))
-    state = load_state(run.state, prepared.model) if resuming else None
-    if state is None:
+        prepared = replace(prepared, train_plan=plan_to_go_on_with(run, prepared, own, reporter))
+    return _Begun(own, prepared, samples, changes, resuming)
+
+
+def _begin(
+    job: Job,
+    run: RunFolder,
+    begun: _Begun,
+    position: Mapping[str, Any] | None,
+    mode: str,
+    reporter: Reporter,
+) -> bool:
+    """Write down and say how the training is done from here on; False where it is finished."""
+    prepared = begun.prepared
+    if position is None:
         begin(run, job)
     prepared.record(run)
-    if state is not None and is_finished(job, state[1]):
-        say_finished(run, state[1], reporter)
-        return
+    if position is not None and is_finished(job, position):
+        say_finished(run, position, reporter)
+        return False
     for plan in (prepared.train_plan, prepared.predict_plan):
         say_plan(plan, reporter)
     if not prepared.splits.val:
         text = "warning: nothing is held back for validation: epochs are scored on the training scenes"
         reporter.say("warning", text)
-    if mode == "resume" and state is None:
+    if mode == "resume" and position is None:
         reporter.say("resume", "nothing to resume yet: starting from the beginning", step=0)
-    if state is not None:
-        step = state[1]["total_steps"]
+    if position is not None:
+        step = position["total_steps"]
         reporter.say("resume", f"resuming at step {step}", step=step)
-        go_on_with(run, job, changes, step, reporter)
+        go_on_with(run, job, begun.changes, step, reporter)
+    return True
+
+
+def _fit(
+    begun: _Begun,
+    state: State | None,
+    run: RunFolder,
+    said: tuple[Path, Sequence[str]],
+    reporter: Reporter,
+    world: World,
+) -> None:
+    from outsize.data.sampling import SampleCounts
+    from outsize.measure.usage import watching, write_usage
+    from outsize.tasks import info_of
+
+    job, prepared = begun.job, begun.prepared
     place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
-    saving = Saving(
-        run, prepared, SampleCounts([each.name for each in prepared.card.classes]), info_of(job.task).score
-    )
+    seen = SampleCounts([each.name for each in prepared.card.classes])
+    saving = Saving(run, prepared, seen, info_of(job.task).score, world)
     with (
-        closing(samples.windows),
+        closing(begun.samples.windows),
         watching(prepared.device) as usage,
-        saving.reporting(job_path, overrides, job.train.lr),
+        saving.reporting(*said, job.train.lr),
     ):
-        position = fit_job(job, prepared, samples, state, saving, changes, reporter)
+        position = fit_job(job, prepared, begun.samples, state, saving, begun.changes, reporter, world)
         num_steps = position.total_steps - (state[1]["total_steps"] if state else 0)
         summary = usage.summary(num_steps * job.train.batch, images_at_once=job.train.batch)
-    write_usage(run.path, "train", summary)
-    _sum_up(job, run, position, reporter)
+    if world.is_owner:
+        write_usage(run.path, "train", summary)
+        _sum_up(job, run, position, reporter)
 
 
 def _sum_up(job: Job, run: RunFolder, position: Position, reporter: Reporter) -> None:

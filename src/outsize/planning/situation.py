@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from outsize.data.feeding import num_cores
 from outsize.errors import JobError, explain
 from outsize.job import Job
 from outsize.plan.facts import Machine
@@ -20,6 +21,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """How many processes train together, and what the least of them has."""
+
+    num: int = 1
+    num_local: int = 1  # on one machine
+    num_on_device: int = 1
+    local_norm: bool = False
+    least: Machine | None = None
+
+    def share_of(self, job: Job) -> Job:
+        """Return a job with what one of the processes of a machine may take of its limits and cores."""
+        if self.num_local == 1:
+            return job
+        limits, section = job.limits, job.train
+        host_bytes = None if limits.host_memory is None else max(1, limits.host_memory // self.num_local)
+        workers = min(section.workers, max(1, num_cores() // self.num_local))
+        return job.model_copy(
+            update={
+                "limits": limits.model_copy(update={"host_memory": host_bytes}),
+                "train": section.model_copy(update={"workers": workers}),
+            }
+        )
+
+
+ONE_RANK = Ranks()
+
+
+@dataclass(frozen=True)
 class Situation:
     """Where a job is to run."""
 
@@ -27,6 +56,8 @@ class Situation:
     rates: Rates
     bf16: bool
     num_gpus: int = 1
+    num_local: int = 1  # of them on one machine, whose host memory they share
+    local_norm: bool = False  # each norms by its own samples alone
     device: torch.device | None = None  # None: the machine is not here
     learnt: Learnt | None = None  # by a real step
     compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
@@ -55,8 +86,26 @@ class Situation:
         """Say which machine it is, and how it multiplies."""
         precision = "bfloat16" if self.bf16 else "TF32" if self.tf32 else "float32"
         several = "" if self.num_gpus == 1 else f"{self.num_gpus} x "
+        if self.kind == "cpu" and self.num_gpus > 1:
+            several = f"{self.num_gpus} processes on "
         name = "the CPU of this machine" if self.kind == "cpu" else self.machine.name
         return f"{several}{name}, {precision}"
+
+    def among(self, ranks: Ranks) -> Situation:
+        """Return the same for several ranks that share a batch: each is given what the least of them has."""
+        machine = ranks.least or self.machine
+        machine = replace(
+            machine,
+            free_bytes=machine.free_bytes // (ranks.num_local if self.kind == "cpu" else ranks.num_on_device),
+            host_free_bytes=machine.host_free_bytes // ranks.num_local,
+        )
+        return replace(
+            self,
+            machine=machine,
+            num_gpus=ranks.num,
+            num_local=ranks.num_local,
+            local_norm=ranks.local_norm,
+        )
 
     @property
     def clock(self) -> Clock:
@@ -94,8 +143,9 @@ def share_of(batch: int, num_gpus: int) -> int:
 
 
 def may_record(job: Job, where: Situation) -> bool:
-    """Whether steps may be recorded as CUDA graphs; not where objects differ in number."""
-    return job.train.graph and where.kind == "cuda" and not job.data.objects
+    """Whether steps may be recorded as CUDA graphs; not where objects differ in number, or ranks meet in a step."""
+    alone = where.num_gpus == 1
+    return job.train.graph and where.kind == "cuda" and not job.data.objects and alone
 
 
 def may_page(where: Situation) -> bool:
@@ -112,6 +162,6 @@ def host_bytes(limit_bytes: int | None, where: Situation) -> float:
     if where.device is not None:
         from outsize.measure.machine import host_room_bytes
 
-        return host_room_bytes(limit_bytes)
+        return host_room_bytes(limit_bytes, where.num_local)
     known_bytes = where.machine.host_free_bytes or math.inf  # a GPU by itself: the host is not known
     return known_bytes if limit_bytes is None else min(limit_bytes, known_bytes)

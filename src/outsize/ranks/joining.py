@@ -24,7 +24,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from outsize.errors import OutsizeError, RanksError, ReportedElsewhere, explain, listed
 from outsize.ranks.launch import ENDS_WITH_LAUNCHER
 from outsize.ranks.meeting import Meeting, is_of_ranks
-from outsize.ranks.pulse import Pulse, lost
+from outsize.ranks.pulse import LOST_ANOTHER, PHASES, Pulse, lost
 from outsize.ranks.world import ALONE, World
 from outsize.stopping import Stopped, end_with_parent
 
@@ -59,7 +59,8 @@ def joined(
         raise _why_left(meeting, pulse, error) from error
     except (OutsizeError, Stopped) as error:
         exit_code = error.exit_code
-        if isinstance(error, Stopped) and not world.is_owner:
+        # what all of them end by, the owner reports
+        if not world.is_owner and (isinstance(error, Stopped) or meeting.owner_ends()):
             raise ReportedElsewhere(exit_code) from error
         raise
     finally:
@@ -73,6 +74,8 @@ def _why_left(meeting: Meeting, pulse: Pulse, error: RuntimeError) -> OutsizeErr
         exit_code = meeting.exit_code()
     except RuntimeError:  # the store is gone
         exit_code = None
+    if exit_code is None and PHASES in os.environ:
+        exit_code = LOST_ANOTHER
     return lost(pulse, error) if exit_code is None else ReportedElsewhere(exit_code)
 
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from outsize.errors import RanksError, ReportedElsewhere, explain
+from outsize.ranks.pulse import LOST_ANOTHER, Phases
 
 RESTARTS = 1
 ENDS_WITH_LAUNCHER = "OUTSIZE_ENDS_WITH_LAUNCHER"  # set for the ranks: nobody would wait for them any more
@@ -33,6 +34,7 @@ def launch(
 
     words = list(words)
     for attempt in range(restarts + 1):
+        phases = Phases.made()
         try:
             _run(words, num_ranks)
         except (
@@ -40,7 +42,11 @@ def launch(
         ) as error:  # it was passed on to the ranks, of which the owner has said what is kept
             raise ReportedElsewhere(128 + error.sigval) from error
         except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
+            # by itself: those who then lost it ended for that alone, maybe before it was looked at
+            ended = {rank: each for rank, each in error.failures.items() if each.exitcode != LOST_ANOTHER}
+            if not ended:
+                return LOST_ANOTHER
+            rank, failure = min(ended.items(), key=lambda each: each[1].timestamp)
             if failure.exitcode >= 0:
                 return int(failure.exitcode)
             name = signal.Signals(-failure.exitcode).name
@@ -49,11 +55,17 @@ def launch(
                     "all ranks to the end",
                     "look whether memory ran out on the machine, and use --resume",
                 )
-                raise RanksError(explain(f"rank {rank} was killed", name, need, remedy)) from error
+                raise RanksError(
+                    explain(f"rank {rank} was killed in {phases.of(rank)}", name, need, remedy)
+                ) from error
             words = list(again(words))
-            say(f"rank {rank} was killed by {name}: all ranks begin anew, from what was saved last")
+            say(
+                f"rank {rank} was killed by {name} in {phases.of(rank)}: all ranks begin anew, from what was saved last"
+            )
         else:
             return 0
+        finally:
+            phases.clear()
     return 0
 
 

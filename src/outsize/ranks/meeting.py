@@ -18,6 +18,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 _COLLECTIVE_S = 1800.0  # the owner plans and profiles while others wait in a broadcast
 _HEARD_S = 5.0  # for the others, to hear that a rank has left, before the store goes with it
+_SAME_S = 1.0  # between ranks that find the same error
 _LOOK_S = 0.02
 _OF_RANKS = ("gloo", "NCCL", "Connection reset by peer", "Connection closed by peer", "Broken pipe")
 
@@ -62,6 +63,18 @@ class Meeting:
                 time.sleep(_LOOK_S)
         except RuntimeError:  # who held the store is gone
             return
+
+    def owner_ends(self) -> bool:
+        """Say whether rank 0 ends by an error at about the same moment."""
+        until_s = time.monotonic() + _SAME_S
+        try:
+            while not self._store.check(["exit/0"]):
+                if time.monotonic() > until_s:
+                    return False
+                time.sleep(_LOOK_S)
+        except RuntimeError:  # the store is gone
+            return True
+        return True
 
     def exit_code(self) -> int | None:
         """Return the exit code of a rank that has left by an error that it reported; None where none has."""

@@ -1,10 +1,18 @@
-"""Tells which rank was lost, and in which phase: each writes into the store what it does, and a beat while it lives."""
+"""Tells which rank was lost, and in which phase: each writes into the store what it does, and a beat while it lives.
+
+Who has started ranks on its own machine reads it in a file of each, for a store may be gone with the rank.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outsize.errors import RanksError, explain
@@ -13,7 +21,34 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 BEAT_S = 0.5
+LOST_ANOTHER = 75  # exit code of a rank that ends for another is gone, which its launcher sees and reports
+PHASES = "OUTSIZE_PHASES"  # names the folder where ranks of one machine say what they do
 _MISSED = 5  # beats of this rank in which a silent one has none: on a busy machine both are slow
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What ranks of this machine did last, as the process sees it that has started them."""
+
+    folder: Path
+
+    @classmethod
+    def made(cls) -> Phases:
+        """Make the folder that ranks started from here write into."""
+        os.environ[PHASES] = tempfile.mkdtemp(prefix="outsize-ranks-")
+        return cls(Path(os.environ[PHASES]))
+
+    def of(self, rank: int) -> str:
+        """Say what a rank did last."""
+        try:
+            return (self.folder / str(rank)).read_text() or "start"
+        except OSError:
+            return "start"
+
+    def clear(self) -> None:
+        """Remove what they have written."""
+        os.environ.pop(PHASES, None)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Pulse:
@@ -29,6 +64,8 @@ class Pulse:
     def at(self, phase: str) -> None:
         """Say what this rank does from now on."""
         self._store.set(f"phase/{self._rank}", phase)
+        if PHASES in os.environ:
+            Path(os.environ[PHASES], str(self._rank)).write_text(phase)
 
     def stop(self) -> None:
         """Beat no more."""

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.errors import RunError, explain
 from outsize.job import Job
-from outsize.plan.plan import Plan
 from outsize.progress import Reporter
+from outsize.ranks import ALONE, World
 from outsize.runs import RunFolder
 from outsize.session.hosting import what_moved
 from outsize.session.resuming import Changes, changes_line
 from outsize.session.samples import TrainingSamples, batch_maker, open_feed
 from outsize.session.saving import Saving
+from outsize.session.stepping import Stepping
 from outsize.session.taken import memory_taken
 from outsize.session.validating import log_and_say, validate_with_less
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from outsize.data.batch import Batch
     from outsize.data.sample import Samples
     from outsize.planning.jobs import Prepared
-    from outsize.strategies.cudagraph import Recordings
     from outsize.train.feed import Feed
     from outsize.train.log import TrainingLog
     from outsize.train.loop import Position, TrainSettings
@@ -39,12 +40,9 @@ def fit_job(
     saving: Saving,
     changes: Changes,
     reporter: Reporter,
+    world: World = ALONE,
 ) -> Position:
-    """Run the loop of a job and return where it ended."""
-    from outsize.planning.jobs import tightening
-    from outsize.strategies.compose import compose
-    from outsize.strategies.cudagraph import Recordings
-    from outsize.strategies.steps import recovering
+    """Run the loop of a job, in step with all ranks, and return where it ended."""
     from outsize.strategies.swap import Meter
     from outsize.tasks import task_of
     from outsize.train.loop import Hooks, fit
@@ -52,37 +50,32 @@ def fit_job(
     task = task_of(job.task)
     recipe = recipe_of(job, samples.windows)
     done = state[1]["total_steps"] if state else 0
-    log = _open_log(saving.run, samples, state, changes)
+    log = _open_log(saving.run, samples, state, changes) if world.is_owner else None
+    tell, meter = partial(_tell, log=log, reporter=reporter), Meter()
+    steps = Stepping(job, prepared, saving.run, world, tell)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, samples.weights)
-    tell, meter, recordings = partial(_tell, log=log, reporter=reporter), Meter(), Recordings()
-    composed = partial(compose, prepared.model, loss_terms, bf16=prepared.where.bf16)
-    make_step = partial(composed, tell=tell, meter=meter, recordings=recordings)
+    step = steps.composed(loss_terms, meter)
+    make = batch_maker(job, prepared, samples, recipe, steps.numbers)
+    feed = open_feed(job, prepared, make, saving.seen, recipe, reporter).among(world)
+    taken = memory_taken(prepared.device, lambda: steps.prepared.train_plan, reporter)
 
-    def changed(plan: Plan, why: str) -> None:
-        nonlocal prepared
-        prepared = prepared.with_plan(plan)
-        recordings.let_go()
-        tell(why)
-        prepared.record(saving.run)  # a resumed training goes on with its steps
+    def score(model: nn.Module) -> Mapping[str, Any]:
+        return {
+            **taken(),  # before a validation, which takes memory of its own
+            **_validated(job, steps, model, saving.run.path),
+            "mix": saving.seen.as_dict(),
+            **what_moved(meter, reporter),
+        }
 
-    tighten = tightening(job, prepared, make_step, changed)
-    forget = partial(_forget, recordings, prepared.model)
-    step = recovering(make_step(prepared.train_plan), prepared.model, tighten, forget)
-    make = batch_maker(job, prepared, samples, recipe)
-    feed = open_feed(job, prepared, make, saving.seen, recipe, reporter)
-    taken = memory_taken(prepared.device, lambda: prepared.train_plan, reporter)
     with closing(feed), reporter.bar("train", recipe.num_epochs * recipe.steps_per_epoch, "step") as bar:
         bar.advance(done)
         hooks = Hooks(
-            batches=feed.batches,
-            validate=lambda model: {
-                **taken(),  # before a validation, which takes memory of its own
-                **_validated(job, prepared, model, recordings, changed, saving.run.path),
-                "mix": saving.seen.as_dict(),
-                **what_moved(meter, reporter),
-            },
-            log=partial(log_and_say, task.info, log, bar, reporter),
+            batches=partial(_batches, world, feed),
+            validate=partial(_among_ranks, world, saving, score),
+            log=_ignore if log is None else partial(log_and_say, task.info, log, bar, reporter),
             copied_s=feed.copied_s,
+            stops=feed.stops,
+            world=world,
             **saving.hooks(),
         )
         with _shortage_reported():
@@ -118,28 +111,13 @@ def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
     return as_held(model, tensors), where
 
 
-def _forget(recordings: Recordings, model: nn.Module) -> None:
-    """Let go of what a step that failed has left in others' hands."""
-    from outsize.strategies.offload import begin_anew
-
-    recordings.let_go()
-    begin_anew(model)
-
-
-def _validated(
-    job: Job,
-    prepared: Prepared,
-    model: nn.Module,
-    recordings: Recordings,
-    changed: Callable[[Plan, str], None],
-    folder: Path,
-) -> Mapping[str, Any]:
+def _validated(job: Job, steps: Stepping, model: nn.Module, folder: Path) -> Mapping[str, Any]:
     """Score the model; what a recorded step keeps is let go first where memory is scarce."""
     from outsize.tasks import task_of
 
-    if prepared.train_plan.is_tight:
-        recordings.let_go()
-    return validate_with_less(task_of(job.task), prepared, model, changed, folder)
+    if steps.prepared.train_plan.is_tight:
+        steps.recordings.let_go()
+    return validate_with_less(task_of(job.task), steps.prepared, model, steps.changed, folder)
 
 
 def named_phases(names: Sequence[str]) -> str:
@@ -165,8 +143,29 @@ def _shortage_reported() -> Iterator[None]:
         raise RunError(explain("memory ran out between two steps", found, need, remedy)) from error
 
 
-def _tell(text: str, log: TrainingLog, reporter: Reporter) -> None:
+def _among_ranks(
+    world: World, saving: Saving, score: Callable[[nn.Module], Mapping[str, Any]], model: nn.Module
+) -> Mapping[str, Any]:
+    """Score a model: the owner does, and all hear of it."""
+    world.at("validation")
+    saving.even_out()
+    return world.owners(lambda: score(model))
+
+
+def _batches(world: World, feed: Feed, epoch: int, first_step: int) -> Iterator[Batch]:
+    """Yield an epoch's batches, as the phase of a rank that others name where it is lost."""
+    world.at(f"epoch {epoch + 1}")
+    return feed.batches(epoch, first_step)
+
+
+def _ignore(_: Mapping[str, Any]) -> None:
+    """Log nothing: the owner does."""
+
+
+def _tell(text: str, log: TrainingLog | None, reporter: Reporter) -> None:
     """Warn that plan or job could not be carried out as they are, and leave that in the run."""
+    if log is None:
+        return
     reporter.say("warning", f"warning: {text}")
     log.line({"kind": "plan", "phase": 0, "epoch": 0, "step": 0, "warning": text})
 

@@ -28,18 +28,18 @@ def place(model: nn.Module, plan: Plan, device: torch.device, *, bf16: bool) -> 
         offload(model, plan.offload, device, bf16=bf16)
 
 
-def host_has_room(plan: Plan, limits: LimitsSection) -> bool:
+def host_has_room(plan: Plan, limits: LimitsSection, num_sharing: int = 1) -> bool:
     """Say whether host memory takes what a plan of an earlier day moves there."""
     from outsize.measure.machine import host_room_bytes
 
-    return plan.hosted_bytes <= host_room_bytes(limits.host_memory)
+    return plan.hosted_bytes <= host_room_bytes(limits.host_memory, num_sharing)
 
 
-def room_for_pictures(plan: Plan, limits: LimitsSection) -> int:
+def room_for_pictures(plan: Plan, limits: LimitsSection, num_sharing: int = 1) -> int:
     """Return what decoded pictures may take of host memory: half of what a plan leaves of it."""
     from outsize.measure.machine import host_room_bytes
 
-    return max(0, host_room_bytes(limits.host_memory) - plan.hosted_bytes) // 2
+    return max(0, host_room_bytes(limits.host_memory, num_sharing) - plan.hosted_bytes) // 2
 
 
 def what_moved(meter: Meter, reporter: Reporter) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,11 +171,12 @@ def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
             return f"has its memory by pages, which cannot be here ({why_not})"
         return (
             None
-            if host_has_room(plan, job.limits) and _fits_by_pages(plan, prepared, job)
+            if host_has_room(plan, job.limits, prepared.where.num_local)
+            and _fits_by_pages(plan, prepared, job)
             else "no longer fits"
         )
     fits = plan.peak_bytes <= usable_bytes(prepared.facts.machine, job.limits)
-    return None if fits and host_has_room(plan, job.limits) else "no longer fits"
+    return None if fits and host_has_room(plan, job.limits, prepared.where.num_local) else "no longer fits"
 
 
 def _fits_by_pages(plan: Plan, prepared: Prepared, job: Job) -> bool:
@@ -182,6 +184,26 @@ def _fits_by_pages(plan: Plan, prepared: Prepared, job: Job) -> bool:
     from outsize.plan.ways import paged_room_bytes
 
     return plan.peak_bytes <= paged_room_bytes(limit_of(prepared.facts.machine, job.limits))
+
+
+def has_begun(run: RunFolder, since_s: float) -> bool:
+    """Say whether a training has begun in a run since a moment: what is saved there is then its own."""
+    try:
+        return run.job.stat().st_mtime >= since_s
+    except FileNotFoundError:
+        return False
+
+
+def launched_s() -> float:
+    """Return when the process began that has started this one: of torchrun's ranks its agent."""
+    import psutil
+
+    return float(psutil.Process(os.getppid()).create_time())
+
+
+def with_resume(words: Sequence[str]) -> list[str]:
+    """Return a command line that goes on from what is saved."""
+    return [each for each in words if each not in ("--overwrite", "--resume")] + ["--resume"]
 
 
 def begin(run: RunFolder, job: Job) -> None:

@@ -49,8 +49,17 @@ def open_samples(job: Job, prepared: Prepared, reporter: Reporter) -> TrainingSa
     return TrainingSamples(windows, weights, classes)
 
 
-def batch_maker(job: Job, prepared: Prepared, samples: TrainingSamples, recipe: TrainSettings) -> BatchMaker:
-    """Make samples with the maps that model and loss want, and the totals that the phases divide by."""
+def batch_maker(
+    job: Job,
+    prepared: Prepared,
+    samples: TrainingSamples,
+    recipe: TrainSettings,
+    mine: Sequence[int] | None = None,
+) -> BatchMaker:
+    """Make samples with the maps that model and loss want, and the totals that the phases divide by.
+
+    `mine` are the numbers of each batch that this rank makes.
+    """
     from outsize.data.inputs import map_maker
     from outsize.tasks import task_of
     from outsize.train.feed import BatchMaker
@@ -68,6 +77,7 @@ def batch_maker(job: Job, prepared: Prepared, samples: TrainingSamples, recipe: 
         batch=job.train.batch,
         make_maps=map_maker(maps, card.dtype, card.statistics),
         seed=job.seed,
+        mine=mine,
     )
 
 
@@ -97,7 +107,7 @@ def open_feed(
         num_workers=section.workers,
         in_processes=in_processes,
         device=prepared.device,
-        decoded_bytes=room_for_pictures(prepared.train_plan, job.limits),
+        decoded_bytes=room_for_pictures(prepared.train_plan, job.limits, prepared.where.num_local),
     )
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import DivergedError
+from outsize.ranks import ALONE, World
 from outsize.runs import RunFolder
+from outsize.session.among import evened
 from outsize.stopping import Stopped
 
 if TYPE_CHECKING:
@@ -22,15 +24,19 @@ if TYPE_CHECKING:
 
 
 class Saving:
-    """Saves states and weights of a training in its run."""
+    """Saves states and weights of a training in its run; of ranks the owner does, and all come by here."""
 
-    def __init__(self, run: RunFolder, prepared: Prepared, seen: SampleCounts, score: str) -> None:
-        self._prepared, self._score = prepared, score
+    def __init__(
+        self, run: RunFolder, prepared: Prepared, seen: SampleCounts, score: str, world: World = ALONE
+    ) -> None:
+        self._prepared, self._score, self._world = prepared, score, world
         self.run, self.seen = run, seen
         self._saved_step: int | None = None  # by this process
 
     def hooks(self) -> dict[str, Any]:
         """Return what the loop calls, by the names it has there."""
+        if not self._world.is_owner:
+            return {"save_state": self.even_out, "save_epoch": self.even_out}
         return {
             "save_state": self.state,
             "save_epoch": self.epoch,
@@ -43,6 +49,7 @@ class Saving:
         from outsize.strategies.offload import in_full
         from outsize.train.checkpoint import save_state
 
+        self.even_out()
         position = {**where, "seen": self.seen.counts()}
         save_state(self.run.state, self._prepared.model, in_full(tensors), position)
         self._saved_step = where["total_steps"]
@@ -64,12 +71,18 @@ class Saving:
         """Save the weights of an epoch."""
         from outsize.card import save_checkpoint
 
+        self.even_out()
         trained = {"phase": position.phase, "epoch": position.total_epochs, "step": position.total_steps}
         figures = {**trained, f"best_{self._score}": position.best_score}
         card = replace(self._prepared.card, trained=figures)
         if best:
             save_checkpoint(self.run.best, self._prepared.model, card)
         save_checkpoint(self.run.last, self._prepared.model, card)
+
+    def even_out(self, *_: object) -> None:
+        """Norms that stay apart have seen other samples on each rank: what is saved is the mean."""
+        if self._prepared.where.local_norm:
+            evened(self._prepared.model, self._world)
 
     @contextmanager
     def reporting(self, job_path: Path, overrides: Sequence[str], lr: float) -> Iterator[None]:

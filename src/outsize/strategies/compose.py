@@ -10,13 +10,12 @@ from torch import nn
 
 from outsize.data.batch import Batch
 from outsize.plan.plan import Fuse, Offload, Plan
-from outsize.ranks import ALONE, World
 from outsize.strategies.compiled import compiled
 from outsize.strategies.cudagraph import Recordings, graphed
 from outsize.strategies.forward import Tell, saving
 from outsize.strategies.kernels import fused_layers, fusing
-from outsize.strategies.replicate import replicated
-from outsize.strategies.step import Forward, LossTerms, Step, Terms
+from outsize.strategies.replicate import Share, replicated
+from outsize.strategies.step import Forward, LossTerms, Step, Terms, in_parts
 from outsize.strategies.steps import micro_batched, refuse_norms_across, tiled
 from outsize.strategies.swap import Meter
 
@@ -32,12 +31,12 @@ def compose(
     tell: Tell = warnings.warn,
     meter: Meter | None = None,
     recordings: Recordings | None = None,
-    world: World = ALONE,
+    share: Share | None = None,
 ) -> Step:
     """Return the step that carries the plan out; what cannot be done as planned it will `tell`.
 
-    A `meter` reads what is moved to host memory; `recordings` lets the memory of a recorded step go. In a `world` of
-    several ranks gradients and shares are those of all.
+    A `meter` reads what is moved to host memory; `recordings` lets the memory of a recorded step go. Where a rank has a
+    `share` of each batch, gradients and shares of loss terms are those of all ranks.
 
     From the layers outward: weights on the host (in place, for good), stages, compile, run the stages,
     saved-tensor hooks, fused layers (both ways of a step run in them), a CUDA graph, replicas, tiles, micro-batches.
@@ -54,9 +53,12 @@ def compose(
     if plan.graph and plan.is_recordable:
         shuttle = None if saved is None else saved.shuttle
         step = graphed(step, model, tell, beside=shuttle, recordings=recordings, paged=plan.paged)
-    step = replicated(step, model, world)
+    step = replicated(step, model, share.world) if share is not None else step
     step = tiled(step, plan.tiles) if plan.tiles is not None else step
-    step = micro_batched(step, plan.micro_batches) if plan.micro_batches is not None else step
+    if share is not None:
+        step = in_parts(step, share.cut, share.take)
+    elif plan.micro_batches is not None:
+        step = micro_batched(step, plan.micro_batches)
     return refuse_norms_across(step, model, plan) if plan.exact else step
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import forkserver
@@ -46,12 +46,13 @@ class BatchMaker:
     batch: int
     make_maps: MakeMaps | None = None
     seed: int = 0
-    part: slice | None = None  # of each batch that this process has; None: all of it
+    mine: Sequence[int] | None = None  # the numbers of each batch that this process has; None: all
 
     def __call__(self, key: tuple[int, int]) -> Made:
         """Make the batch of (epoch, step), or this process's part of it; totals are those of the part."""
         epoch, step = key
-        numbers = range(step * self.batch, (step + 1) * self.batch)[self.part or slice(None)]
+        own = range(self.batch) if self.mine is None else self.mine
+        numbers = [step * self.batch + number for number in own]
         samples = [self.windows.sample(epoch, number) for number in numbers]
         keys = [(self.seed * _SPREAD + (epoch << 32) + number) & _MOST_KEY for number in numbers]
         num_px = np.stack([sample.target.count(self.num_classes) for sample in samples])

@@ -14,7 +14,7 @@ from torch.nn import functional
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.ranks import ALONE, World
-from outsize.strategies.replicate import look_across, replicated
+from outsize.strategies.replicate import look_across, replicated, share_out
 
 _NUM, _STEPS, _CLASSES = 5, 20, 3
 Trained = tuple[list[float], dict[str, Tensor]]
@@ -62,9 +62,9 @@ def train(world: World, bucket_bytes: int) -> Trained:
     """Train for some steps."""
     torch.manual_seed(0)
     net = _Net().double()
-    look_across(net, world, _NUM)
+    look_across(net, share_out(world, _NUM))
     images, labels = _data()
-    mine = world.part_of(_NUM)
+    mine = share_out(world, _NUM).mine
     totals = world.sum({"entropy": _count(labels[mine])})
     batch = Batch(images[mine], labels[mine] != 255, ClassRasters(labels[mine]), totals)
 
@@ -110,7 +110,7 @@ def accumulate(world: World) -> dict[str, Any]:
     torch.manual_seed(0)
     net = nn.Linear(4, 2).double()
     images = torch.arange(32.0, dtype=torch.float64).view(8, 4)
-    mine = world.part_of(8)
+    mine = share_out(world, 8).mine
     batch = Batch(images[mine], torch.ones(0), ClassRasters(torch.zeros(4)), {"sum": 8.0})
 
     def plain(part: Batch, *, last: bool) -> Mapping[str, Tensor]:

@@ -9,7 +9,7 @@ from timm.layers import BatchNormAct2d, DropPath
 from torch import Tensor, nn
 
 from outsize.ranks import ALONE, World
-from outsize.strategies.replicate import look_across
+from outsize.strategies.replicate import look_across, share_out
 
 _NUM = 5
 _NETS = {
@@ -29,11 +29,11 @@ def answer(world: World, name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Return this rank's answers, the gradient of its pictures, and the buffers."""
     torch.manual_seed(0)
     net = _NETS[name]().double().train()
-    look_across(net, world, _NUM)
+    look_across(net, share_out(world, _NUM))
     images = torch.randn(_NUM, 3, 6, 6, dtype=torch.float64)
     if name == "channels last":
         images = images.to(memory_format=torch.channels_last)
-    images = images[world.part_of(_NUM)].requires_grad_()
+    images = images[share_out(world, _NUM).mine].requires_grad_()
     torch.manual_seed(7)
     results = net(images)
     (
@@ -56,7 +56,7 @@ def test_answers_and_gradients_are_those_of_one_process(gang: Gang, name: str) -
 
 def asked_for_local(world: World) -> list[str]:
     net = nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5))
-    look_across(net, world, 4, local_norm=True)
+    look_across(net, share_out(world, 4), local_norm=True)
     return [type(each).__mro__[1].__name__ for each in net]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.targets import ClassRasters
 from outsize.ranks import ALONE, World
-from outsize.strategies.replicate import look_across, replicated
+from outsize.strategies.replicate import look_across, replicated, share_out
 from outsize.strategies.steps.recover import Shortage, recovering
 
 _NUM, _STEPS = 4, 4
@@ -21,8 +21,8 @@ def train(world: World, fails_at: int | None, when: str = "forward") -> dict[str
     """Train a net with batch norm; memory runs out on the last rank in one of its steps."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.3), nn.Conv2d(4, 1, 1)).double()
-    look_across(net, world, _NUM)
-    mine = world.part_of(_NUM)
+    look_across(net, share_out(world, _NUM))
+    mine = share_out(world, _NUM).mine
     images = torch.randn(_NUM, 2, 8, 8, dtype=torch.float64)[mine]
     batch = Batch(images, images[:, 0] > 9, ClassRasters(images[:, 0]), {})
     number, is_tight, found = 0, False, []

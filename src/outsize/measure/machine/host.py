@@ -32,9 +32,12 @@ def free_host_bytes(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/pr
     return min(int(psutil.virtual_memory().available), *_left(groups, own), *_addresses_left())
 
 
-def host_room_bytes(limit_bytes: int | None = None) -> int:
-    """Return what a plan may lock in host memory: most of what is free, and no more than limits.host_memory."""
-    room_bytes = int(USABLE_SHARE * free_host_bytes())
+def host_room_bytes(limit_bytes: int | None = None, num_sharing: int = 1) -> int:
+    """Return what a plan may lock in host memory: most of what is free, and no more than limits.host_memory.
+
+    Of what is free each of the processes that are `num_sharing` it has the same.
+    """
+    room_bytes = int(USABLE_SHARE * free_host_bytes()) // num_sharing
     return room_bytes if limit_bytes is None else min(limit_bytes, room_bytes)
 
 

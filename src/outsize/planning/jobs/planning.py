@@ -58,7 +58,7 @@ def taught(
     if where.device is None:
         return where
     step_of = _step_of(job, model, num_bands, where)
-    if job.train.compile:
+    if job.train.compile and where.num_gpus == 1:
         where = replace(where, compiled=try_compiled(job, model, num_bands, where, step_of, reporter))
     if where.kind != "cuda" or where.device is None:
         return where
@@ -150,7 +150,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, halo: Halo, where: Si
         # a stride as long as the window: there is no smaller tile
         halo=halo if task.tiles_train else replace(halo, stride_px=max(section.window_px)),
         across_samples=across_samples,
-        spread=_spread(across_samples, section.batch, where.num_gpus),
+        spread=_spread(across_samples, section.batch, where),
         across_pixels=first_norm(model, OVER_PIXELS) or first_channel_dropout(model) or not_local,
         # on a CPU all memory is the host's
         link=Link.of(where.rates, where.num_gpus) if where.kind == "cuda" else None,
@@ -162,13 +162,13 @@ def train_task(job: Job, model: nn.Module, num_bands: int, halo: Halo, where: Si
     )
 
 
-def _spread(across_samples: str | None, batch: int, num_gpus: int) -> str | None:
-    """Say why GPUs that share a batch train otherwise than one: what looks across samples sees those of one GPU."""
-    if across_samples is None or num_gpus == 1:
+def _spread(across_samples: str | None, batch: int, where: Situation) -> str | None:
+    """Say why ranks that share a batch train otherwise than one: norms that stay apart see the samples of one."""
+    if across_samples is None or where.num_gpus == 1 or not where.local_norm:
         return None
-    share = share_of(batch, num_gpus)
-    seen = f"each of {num_gpus} GPUs has at most {share} of {batch} samples"
-    return f"{across_samples}, and {seen}; exact would be one GPU, or norms that are synchronised over all of them"
+    share = share_of(batch, where.num_gpus)
+    seen = f"each of {where.num_gpus} ranks has at most {share} of {batch} samples"
+    return f"{across_samples}, and {seen}: so --local-norm wants it; without it norms are those of all ranks"
 
 
 class _StepOf(Protocol):
@@ -233,6 +233,8 @@ def _fuse(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Fuse 
     from outsize.errors import TraceError
     from outsize.strategies.kernels import fusible, fusing
 
+    if where.num_gpus > 1 and not where.local_norm:
+        return None  # the kernels norm by the samples of one rank
     if where.kind != "cuda" or not job.train.fuse or (where.device is not None and not fusing("cuda")):
         return None
     try:

@@ -17,7 +17,7 @@ from outsize.plan.plan import Plan, Rejected
 from outsize.planning.jobs.groundwork import Groundwork, count_steps, lay
 from outsize.planning.jobs.planning import facts_on, make_plans, taught
 from outsize.planning.jobs.recalling import KeptPlans, keep, recall
-from outsize.planning.situation import Situation, situation_here
+from outsize.planning.situation import ONE_RANK, Ranks, Situation, situation_here
 from outsize.planning.trying import paged_as_tried, recorded_where_faster
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, write_json
@@ -75,6 +75,10 @@ class Prepared(Planned):
         """Return what facts.json tells: statistics of the bands, too."""
         statistics = self.card.statistics
         return {**super().known(), "statistics": {"mean": statistics.mean, "std": statistics.std}}
+
+    def on(self, device: torch.device) -> Prepared:
+        """Return the same on the device of another rank."""
+        return replace(self, device=device, where=replace(self.where, device=device))
 
     def with_plan(self, plan: Plan) -> Prepared:
         """Return the same with another plan of its purpose."""
@@ -141,7 +145,9 @@ def _effort(job: Job, splits: Splits) -> Effort:
     return Effort(num_steps=num_steps, max_s=math.inf if minutes is None else 60 * minutes)
 
 
-def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = True) -> Prepared:
+def prepare(
+    job: Job, device_name: str, reporter: Reporter, *, starting: bool = True, ranks: Ranks = ONE_RANK
+) -> Prepared:
     """Plan a job for the machine at hand, then read all its data once or recall what was read before."""
     from outsize.data.checking import load_or_check
     from outsize.data.scenes import label_table
@@ -150,9 +156,8 @@ def prepare(job: Job, device_name: str, reporter: Reporter, *, starting: bool = 
 
     device = pick_device(device_name)
     ground = lay(job, reporter, starting=starting, counting=True)
-    planned = plan_job(
-        job, situation_here(device, job.train.precision, job.limits.gpu_memory), reporter, ground
-    )
+    here = situation_here(device, job.train.precision, job.limits.gpu_memory)
+    planned = plan_job(job, here.among(ranks), reporter, ground)
     path, num_threads = RunFolder(Path(job.run)).data, job.train.workers
     checked = load_or_check(path, job.data, planned.splits, num_threads=num_threads, reporter=reporter)
     names = [each.name for each in job.data.classes]

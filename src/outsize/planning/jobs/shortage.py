@@ -14,6 +14,7 @@ from outsize.plan.tighten import tighter
 from outsize.plan.ways import choose, choose_offloaded
 from outsize.planning.jobs.planning import train_task
 from outsize.planning.trying import learn_from_shortage
+from outsize.ranks import ALONE, World
 from outsize.units import format_bytes
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 
 
 def tightening(
-    job: Job, prepared: Prepared, make_step: Callable[[Plan], Step], changed: Callable[[Plan, str], None]
+    job: Job,
+    prepared: Prepared,
+    make_step: Callable[[Plan], Step],
+    changed: Callable[[Plan, str], None],
+    world: World = ALONE,
 ) -> Tighten:
     """Return what makes the next step after a shortage; `changed` gets each new plan and the reason in words.
 
@@ -40,25 +45,26 @@ def tightening(
         nonlocal now
         if not can_begin_anew(prepared.model):
             raise PlanError(_cannot_repeat(now, shortage))
+        before, now = now, world.owners(lambda: next_plan(now, shortage))
+        changed(now, _changes(before, now, shortage))
+        return make_step(now)
+
+    def next_plan(now: Plan, shortage: Shortage) -> Plan:
         # As it was planned for: all of it is trained, to its last output. This phase may want less, and the next one
         # more; and one whose weights are on the host cannot be followed on shapes.
         model = prepared.card.build()
         ways = _ways(job, model, prepared, now, shortage)
-        before, now = (
+        found = tighter(
+            lambda budget_bytes: ways(budget_bytes=budget_bytes, held_bytes=shortage.available_bytes),
             now,
-            tighter(
-                lambda budget_bytes: ways(budget_bytes=budget_bytes, held_bytes=shortage.available_bytes),
-                now,
-                wanted_bytes=shortage.wanted_bytes,
-                available_bytes=shortage.available_bytes,
-            ),
+            wanted_bytes=shortage.wanted_bytes,
+            available_bytes=shortage.available_bytes,
         )
         # else others have the memory or it is fragmented, and the prediction was right
-        if shortage.wanted_bytes > before.peak_bytes and not shortage.num_closed:
-            more = shortage.wanted_bytes / before.peak_bytes
+        if shortage.wanted_bytes > now.peak_bytes and not shortage.num_closed:
+            more = shortage.wanted_bytes / now.peak_bytes
             learn_from_shortage(job, model, len(prepared.bands), prepared.where, more)
-        changed(now, _changes(before, now, shortage))
-        return make_step(now)
+        return found
 
     return tighten
 

@@ -28,21 +28,34 @@ def replicated(step: Step, model: nn.Module, world: World, *, bucket_bytes: int 
     """Return the step of all ranks together: gradients and shares of loss terms are those of the whole batch.
 
     Totals of the batch that goes in are those of all ranks (`World.sum`). Only the last part of an optimizer step
-    sends; the parts before it add to the gradients that will.
+    sends; the parts before it add to the gradients that will, and their shares of loss terms are told with its own.
     """
     if world.is_alone:
         return step
     gradients = _Gradients(model, bucket_bytes)
+    waiting: dict[str, Tensor] = {}  # shares of the parts before
 
     def run(batch: Batch, *, last: bool) -> Terms:
         if not last:
-            shares = step(batch, last=False)
-            return dict(zip(shares, gradients.add_up([*shares.values()]), strict=True))
+            for name, share in step(batch, last=False).items():
+                waiting[name] = waiting[name] + share if name in waiting else share
+            return {name: torch.zeros_like(share) for name, share in waiting.items()}
         with gradients.leaving():
             shares = step(batch, last=True)
-            return dict(zip(shares, gradients.arrived([*shares.values()]), strict=True))
+            own = [share + waiting.get(name, 0) for name, share in shares.items()]
+            return dict(zip(shares, gradients.arrived(own), strict=True))
 
-    return run
+    def run_or_forget(batch: Batch, *, last: bool) -> Terms:
+        done = False
+        try:
+            terms = run(batch, last=last)
+            done = not last
+            return terms
+        finally:
+            if not done:  # the step is over, or breaks off and begins anew
+                waiting.clear()
+
+    return run_or_forget
 
 
 @dataclass

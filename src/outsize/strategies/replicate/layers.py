@@ -17,24 +17,24 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
-from outsize.ranks import World
+from outsize.strategies.replicate.share import Share
 
 _DRAWS = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "DropPath", "StochasticDepth"}
 
 
-def look_across(model: nn.Module, world: World, num_samples: int, *, local_norm: bool = False) -> None:
-    """Let a model's layers see the step of all ranks, `num_samples` in all; for good, and once.
+def look_across(model: nn.Module, share: Share, *, local_norm: bool = False) -> None:
+    """Let a model's layers see what all ranks have of a step; called again, with other norms.
 
     With `local_norm` each rank normalises by its own samples: faster, and another result.
     """
-    if world.is_alone:
+    if share.world.is_alone:
         return
     for module in model.modules():
-        kind: type[nn.Module] = type(module)
-        if isinstance(module, _BatchNorm) and not local_norm:
-            module.__class__ = _norm_across(kind)  # type: ignore[assignment]
+        kind: type[nn.Module] = getattr(module, "plain_class", type(module))
+        if isinstance(module, _BatchNorm):
+            module.__class__ = kind if local_norm else _norm_across(kind)  # type: ignore[assignment]
         elif kind.__name__ in _DRAWS:
-            module.__class__ = _drawing_for_all(kind, world, num_samples)
+            module.__class__ = _drawing_for_all(kind, share)
 
 
 def _norm_across(kind: type[nn.Module]) -> type[nn.Module]:
@@ -45,7 +45,7 @@ def _norm_across(kind: type[nn.Module]) -> type[nn.Module]:
         with _NormsAcross() if self.training else _nothing:
             return forward(self, *args, **kwargs)
 
-    return type(kind.__name__, (kind,), {"forward": across, "__module__": kind.__module__})
+    return type(kind.__name__, (kind,), _members(kind, across))
 
 
 class _Nothing:
@@ -156,21 +156,25 @@ def _at_least_single(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-def _drawing_for_all(kind: type[nn.Module], world: World, num_samples: int) -> type[nn.Module]:
+def _drawing_for_all(kind: type[nn.Module], share: Share) -> type[nn.Module]:
     """Return a class of dropouts that draw for the samples of all ranks, and take those of this one."""
     forward: Callable[..., Tensor] = kind.forward
-    mine = world.part_of(num_samples)
 
     def drawn(self: nn.Module, inputs: Tensor) -> Tensor:
         if not self.training:
             return forward(self, inputs)
+        mine = share.mine
         # windows of attention: several rows for each sample
         each = inputs.shape[0] // max(1, mine.stop - mine.start)
-        whole = inputs.new_empty((num_samples * each, *inputs.shape[1:]))
+        whole = inputs.new_empty((share.of_all * each, *inputs.shape[1:]))
         kept = forward(self, torch.ones_like(whole, memory_format=_layout(inputs)))
         return inputs * kept[mine.start * each : mine.stop * each]
 
-    return type(kind.__name__, (kind,), {"forward": drawn, "__module__": kind.__module__})
+    return type(kind.__name__, (kind,), _members(kind, drawn))
+
+
+def _members(kind: type[nn.Module], forward: Callable[..., Any]) -> dict[str, Any]:
+    return {"forward": forward, "plain_class": kind, "__module__": kind.__module__}
 
 
 def _layout(inputs: Tensor) -> torch.memory_format:
