@@ -51,6 +51,18 @@ def sweep(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let Python's collector of circles wait: following a model makes so many objects that it takes a tenth of it."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of storages made inside the block and still alive, and their largest sum.
 

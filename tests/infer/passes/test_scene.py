@@ -153,6 +153,30 @@ def test_a_module_that_changes_its_ways_now_and_then_is_refused_in_passes_too(
         outsize.predict(Fickle().eval(), path, tmp_path / "map.tif", limits=CUT, device="cpu")
 
 
+def _other_when_called(m: nn.ModuleList, x: Tensor) -> Tensor:
+    made: Tensor = m[0](x) * x.mean()
+    return made if torch.compiler.is_compiling() or x.shape[-1] < 80 else -made
+
+
+def _by_memory(m: nn.ModuleList, x: Tensor) -> Tensor:
+    flat = x.contiguous()
+    moved = flat.as_strided((1, 3, x.shape[-2], x.shape[-1] - 1), flat.stride(), 1)
+    made: Tensor = m[0](x + moved.sum(-1, keepdim=True))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("forward", "why"),
+    [(_other_when_called, "while torch reads its graph"), (_by_memory, "layout of a tensor")],
+)
+def test_what_the_graph_does_not_say_is_refused_in_passes(
+    forward: Forward, why: str, path: Path, tmp_path: Path
+) -> None:
+    model = Small(forward, conv(3, 4)).eval()
+    with pytest.raises(PlanError, match=f"nor in passes, .*{why}"):
+        outsize.predict(model, path, tmp_path / "map.tif", limits=CUT, device="cpu")
+
+
 def _less_median(m: nn.ModuleList, x: Tensor) -> Tensor:
     middle = x.flatten(1).median(1)[0]  # a view in the graph
     return m[0](x - middle[:, None, None, None])

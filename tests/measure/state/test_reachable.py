@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import array
+import contextvars
+import ctypes
+import itertools
 import random
+import threading
 import types
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.state.before import left_as_it_was
+from outsize.measure.state.before import followed_on_shapes, left_as_it_was
 from outsize.measure.state.reachable import Reachable
 
 COUNT = 0
@@ -103,3 +110,43 @@ def test_what_is_given_is_looked_at_too() -> None:
     assert [each.name for each in before.changes()] == ["an argument.found"]
     before.put_back()
     assert given.found == []
+
+
+BOX, ROW, OWN = ctypes.c_int(0), array.array("l", [0]), threading.local()
+CONTEXT: contextvars.ContextVar[int] = contextvars.ContextVar("calls", default=0)
+SETTINGS: Any = types.ModuleType("settings")
+SETTINGS.num_calls = OWN.num_calls = 0
+STEPS = itertools.count()
+
+
+class _Elsewhere(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        global MADE  # noqa: PLW0603
+        MADE = 1
+        BOX.value += 1
+        ROW[0] += 1
+        OWN.num_calls += 1
+        SETTINGS.num_calls += 1
+        CONTEXT.set(CONTEXT.get() + 1)
+        return x
+
+
+def test_what_is_counted_elsewhere_is_put_back() -> None:
+    model = _Elsewhere()
+    CONTEXT.set(3)
+    with followed_on_shapes(model):
+        model(torch.ones(1))
+        assert SETTINGS.num_calls == 1
+    assert (BOX.value, list(ROW), OWN.num_calls, SETTINGS.num_calls, CONTEXT.get()) == (0, [0], 0, 0, 3)
+    assert "MADE" not in globals()
+
+
+class _Draining(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * next(STEPS)
+
+
+def test_an_iterator_that_goes_on_is_told() -> None:
+    model = _Draining()
+    with pytest.warns(UserWarning, match="went on with an iterator: found STEPS"), followed_on_shapes(model):
+        model(torch.ones(1))

@@ -14,7 +14,7 @@ from outsize.infer.passes.run import PassRun
 from outsize.measure.apart import further
 from outsize.measure.state import as_it_was
 from outsize.measure.tensors import own_device, own_dtype
-from outsize.measure.trying import try_history
+from outsize.measure.trying import does_as_traced, try_history
 from outsize.tiles.halo import Obstacle
 from outsize.tiles.passes import PassGraph, Walk
 from outsize.units import format_size
@@ -44,9 +44,12 @@ def pass_graph(
     # passes run the graph of one moment: what answers otherwise at the next has no answer that they could equal
     if found := try_history(model, stride_px, num_channels):
         return replace(laid, obstacles=found)
-    if _agrees(model, num_channels, stride_px):
+    if not _agrees(model, num_channels, stride_px):
+        reason = "its answer for a small picture in passes is not the whole picture's"
+    elif not does_as_traced(model, (1, num_channels, *laid.size)):
+        reason = "it does otherwise while torch reads its graph than when it is called"
+    else:
         return laid
-    reason = "its answer for a small picture in passes is not the whole picture's"
     return replace(laid, obstacles=(Obstacle("", "trial", reason),))
 
 

@@ -21,6 +21,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from outsize.errors import TraceError, explain
 from outsize.graph import INPUT, PARAMETER, ModelGraph, Op, Setting, kinds
 from outsize.measure.graphs.opnames import canonical, kind_of
+from outsize.measure.memory import uncollected
 from outsize.measure.state import as_it_was
 from outsize.measure.tensors import own_dtype
 from outsize.tiles.rules import NAMED
@@ -48,7 +49,7 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
 
 def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
     """Export a model in evaluation mode for inputs of just these shapes; their numbers are never looked at."""
-    with as_it_was(model), quiet(), torch.no_grad():
+    with as_it_was(model), quiet(), uncollected(), torch.no_grad():
         try:
             program: ExportedProgram = torch.export.export(model.eval(), inputs, strict=False)
             if (written := _written(program)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from outsize.errors import explain, listed
 from outsize.measure.state.reachable import Reachable
 
 
@@ -57,7 +59,7 @@ def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
 @contextmanager
 def followed_on_shapes(model: nn.Module, *others: Any) -> Iterator[None]:
     """Take back what following a model on shapes does to what its forward can reach: variables of files, classes."""
-    with _put_back(Reachable(model, *others, besides=("_parameters", "_buffers"))):
+    with _put_back(Reachable(model, *others, besides=("_parameters", "_buffers")), told=True):
         yield
 
 
@@ -74,7 +76,7 @@ def left_as_it_was(model: nn.Module, *others: Any) -> Iterator[None]:
     """Take back what steps inside do to a model and to all that its forward can reach, the example among it."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
-        with _drawing_as_before(), _put_back(Reachable(model, *others)):
+        with _drawing_as_before(), _put_back(Reachable(model, *others), told=True):
             for parameter, _ in gradients:
                 parameter.grad = None
             model.train()
@@ -86,11 +88,19 @@ def left_as_it_was(model: nn.Module, *others: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _put_back(reachable: Reachable) -> Iterator[None]:
+def _put_back(reachable: Reachable, *, told: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        reachable.put_back()
+        left = reachable.put_back()
+        if left and told:
+            text = explain(
+                "running the model before its steps went on with an iterator",
+                listed(list(map(str, left))),
+                "what can be put back as it was",
+                "give the model a new one, or count in a number",
+            )
+            warnings.warn(text, stacklevel=2)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import contextvars
 import math
 import operator
 import random
@@ -121,7 +123,7 @@ def _contents(cell: Any) -> list[Any]:
 
 
 class Items:
-    """A list, a set or the like."""
+    """A list, a set, an array of Python's or the like."""
 
     def __init__(self, items: Any) -> None:
         self._items, self._was = items, list(items)
@@ -134,8 +136,45 @@ class Items:
     def put_back(self) -> None:
         """Fill it with what it held."""
         if self.changes():
-            self._items.clear()
+            if isinstance(self._items, array.array):
+                del self._items[:]
+            else:
+                self._items.clear()
             (self._items.update if isinstance(self._items, set) else self._items.extend)(self._was)
+
+
+class Boxed:
+    """One value in a box: of ctypes, or of a context."""
+
+    def __init__(self, box: Any) -> None:
+        self._box, self._was = box, _inside(box)
+
+    def changes(self) -> list[Any]:
+        """Name it, if it holds another."""
+        return [] if _is(_inside(self._box), self._was) else [None]
+
+    def put_back(self) -> None:
+        """Put the value back; a context that held none keeps what it holds."""
+        if not self.changes():
+            return
+        if not isinstance(self._box, contextvars.ContextVar):
+            self._box.value = self._was
+        elif self._was is not _NOTHING:
+            self._box.set(self._was)
+
+
+_NOTHING = object()
+
+
+def is_box(each: Any) -> bool:
+    """Whether it is a box with one value."""
+    return isinstance(each, contextvars.ContextVar) or (
+        type(each).__module__ == "ctypes" and isinstance(getattr(each, "value", None), PLAIN)
+    )
+
+
+def _inside(box: Any) -> Any:
+    return box.get(_NOTHING) if isinstance(box, contextvars.ContextVar) else box.value
 
 
 class Numbers:

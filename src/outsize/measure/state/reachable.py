@@ -1,15 +1,18 @@
 """Finds what a module's forward can reach besides its arguments, tells whether it was changed, and puts it back.
 
 Attributes of modules and of all that they hold, variables that their functions read from around them, tensors that are
-no buffers, generators of random numbers. What nobody can copy (a file, a socket, a half-read iterator) is not put back.
+no buffers, generators of random numbers. What nobody can copy (a file, a socket, a half-read iterator) is not put back;
+an iterator that went on is told.
 """
 
 from __future__ import annotations
 
 import argparse
+import array
 import functools
 import random
 import sys
+import threading
 import types
 from collections import UserDict, UserList, deque
 from collections.abc import Collection, Iterable, Iterator
@@ -21,6 +24,7 @@ from torch import Tensor, nn
 
 from outsize.measure.state.kept import (
     PLAIN,
+    Boxed,
     Cell,
     Items,
     Numbers,
@@ -28,6 +32,7 @@ from outsize.measure.state.kept import (
     State,
     StatePlace,
     Variables,
+    is_box,
     is_stateful,
 )
 
@@ -39,7 +44,8 @@ _OTHERS = frozenset(sys.stdlib_module_names) | {
     "torchgen",
     "functorch",
 }
-_HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList)
+_HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, threading.local)
+_NUMBERS = (int, float, complex, str, bytes, type(None))
 _MOST = 100_000  # objects that are looked at
 
 
@@ -96,21 +102,24 @@ class Reachable:
             for part in place.changes()
         ]
 
-    def put_back(self) -> None:
-        """Put all back as it was."""
+    def put_back(self) -> list[StateOwner]:
+        """Put all back as it was, and list the iterators, which cannot be."""
         for _, place in self._places:
             place.put_back()
+        return [where for where, place in self._places if isinstance(place, Rest) and place.changes()]
 
     def _look(self, where: StateOwner, each: Any) -> Iterator[tuple[StateOwner, Any]]:
         if isinstance(each, Tensor | np.ndarray):
             self._places.append((where, Numbers(each)))
         elif is_stateful(each):
             self._places.append((where, State(each)))
+        elif is_box(each):
+            self._places.append((where, Boxed(each)))
         elif isinstance(each, nn.Module):
             yield from self._module(where, each)
         elif isinstance(each, dict):
             yield from self._variables(where, Variables(each))
-        elif isinstance(each, list | deque | set | bytearray):
+        elif isinstance(each, list | deque | set | bytearray | array.array):
             self._places.append((where, Items(each)))
             yield from ((where.of(place), part) for place, part in enumerate(each))
         elif isinstance(each, tuple | frozenset):
@@ -160,14 +169,28 @@ class Reachable:
             yield from self._class(where, type(each))
 
     def _function(self, where: StateOwner, function: types.FunctionType) -> Iterator[tuple[StateOwner, Any]]:
-        names = [name for name in _names_in(function.__code__) if name in function.__globals__]
+        names = _names_in(function.__code__)
         yield from self._variables(where, Variables(function.__globals__, names))
+        for name in names:
+            if isinstance(module := function.__globals__.get(name), types.ModuleType):
+                yield from self._file(where.of(name), module, names)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             place = Cell(cell)
             self._places.append((where.of(name), place))
             yield from ((where.of(name), part) for _, part in place.parts())
         for part in (function.__defaults__, function.__kwdefaults__, vars(function)):
             yield where, part
+
+    def _file(
+        self, where: StateOwner, module: types.ModuleType, names: list[str]
+    ) -> Iterator[tuple[StateOwner, Any]]:
+        """Look at another file's variables that code names; of Python's and torch's files, at numbers and texts."""
+        if module.__name__.partition(".")[0] not in _OTHERS:
+            yield from self._variables(where, Variables(vars(module), names))
+            return
+        numbers = [name for name in names if isinstance(vars(module).get(name, module), _NUMBERS)]
+        if numbers:
+            self._places.append((where, Variables(vars(module), numbers)))
 
 
 # what torch keeps about a module beside its attributes; looked at one by one, for messages name attributes alone

@@ -6,7 +6,7 @@ trial -----> run on small pictures: whole and in tiles, in batches and alone, ag
 probe -----> NaN beyond the halo: does any come through?
 """
 
-from outsize.measure.trying.alike import differing_at, does_the_same
+from outsize.measure.trying.alike import differing_at, does_as_traced, does_the_same
 from outsize.measure.trying.graphs import derive
 from outsize.measure.trying.probe import ProbeResult, probe_halo
 from outsize.measure.trying.trial import try_history, try_tiling
@@ -15,6 +15,7 @@ __all__ = [
     "ProbeResult",
     "derive",
     "differing_at",
+    "does_as_traced",
     "does_the_same",
     "probe_halo",
     "try_history",

@@ -11,12 +11,14 @@ sample is as one of two is for a trial to see: products are others there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import zip_longest
 
+import torch
 from torch import nn
 
 from outsize.errors import first_line
@@ -91,6 +93,31 @@ def does_the_same(model: nn.Module, shapes: Sequence[_Shape]) -> bool:
         return _differing([[_unmoved(done) for done in _log(model, shape)] for shape in shapes]) is None
     except _Refused:
         return False
+
+
+def does_as_traced(model: nn.Module, shape: _Shape) -> bool:
+    """Say whether a model does the same while torch reads its graph as when it is called, which it may ask for.
+
+    One that cannot be run on shapes as if it were read gives no reason to doubt its graph.
+    """
+    with suppress(_Refused):
+        called = _log(model, shape)
+        with _as_if_read():
+            return _differing([called, _log(model, shape)]) is None
+    return True
+
+
+@contextmanager
+def _as_if_read() -> Iterator[None]:
+    names = "is_compiling", "is_exporting"
+    own = [getattr(torch.compiler, name) for name in names]
+    for name in names:
+        setattr(torch.compiler, name, lambda: True)
+    try:
+        yield
+    finally:
+        for name, each in zip(names, own, strict=True):
+            setattr(torch.compiler, name, each)
 
 
 def _unmoved(done: Done) -> Done:

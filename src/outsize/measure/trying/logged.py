@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from outsize.graph import kinds
+from outsize.measure.memory import uncollected
 from outsize.measure.state import as_it_was
 from outsize.measure.tensors import own_dtype
 from outsize.measure.tracing import ghost_of
@@ -73,7 +74,7 @@ def log_of(model: nn.Module, shape: tuple[int, ...]) -> list[Done]:
     """Run a model on shapes alone and list what it does; the last entry is what it returns."""
     stack = [""]
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with as_it_was(model), torch.no_grad():
+    with as_it_was(model), uncollected(), torch.no_grad():
         ghost = ghost_of(model, mode).eval()
         log = _Log(stack)
         with mode:

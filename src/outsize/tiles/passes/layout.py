@@ -20,6 +20,9 @@ from outsize.tiles.passes.rules import part_of
 HELD_NUMBERS = 1 << 26
 
 _NO_SUM = "looks at the whole picture in a way that is no sum over its parts"
+_BY_MEMORY = (
+    "reads memory by the layout of a tensor, which is another for one that was put together from parts"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +201,8 @@ def _obstacles(graph: ModelGraph, ops: Sequence[Op], parts: Mapping[int, OpPart]
     for op in ops:
         if op.settings.get("draws"):
             found.append(Obstacle(op.module, op.kind, DRAWN))
+        elif op.kind == "as_strided" and parts[op.index].role is Role.WHOLE:
+            found.append(Obstacle(op.module, op.kind, _BY_MEMORY))
         elif op.kind != PARAMETER and parts[op.index].role in (Role.PLAIN, Role.WHOLE):
             sizes = [prod(op.shape)]
             sizes += [prod(graph.ops[each].shape) for each in op.inputs if parts[each].map is not None]
