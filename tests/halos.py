@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -16,16 +20,24 @@ Derive = Callable[..., Halo]
 
 
 def remembering(derive: Derive) -> Derive:
-    """Return `derive` with a memory for networks of libraries and of outsize, not for those that tests make up."""
-    found: dict[Any, Halo] = {}
+    """Return `derive` with a memory for networks of libraries and of outsize, not for those that tests make up.
+
+    It lies in the cache folder of the tests, so that processes they start know what others have derived.
+    """
+    folder = Path(os.environ["XDG_CACHE_HOME"], "halos")
+    folder.mkdir(exist_ok=True)
 
     def recall_or_derive(model: nn.Module, in_channels: int, largest_px: Any = None) -> Halo:
         if not all(type(each).__module__.startswith(_KNOWN) for each in model.modules()):
             return derive(model, in_channels, largest_px)
-        key = (_about(model), in_channels, largest_px)
-        if key not in found:
-            found[key] = derive(model, in_channels, largest_px)
-        return found[key]
+        key = repr((_about(model), in_channels, largest_px))
+        path = folder / hashlib.sha256(key.encode()).hexdigest()
+        if not path.exists():
+            written = path.with_suffix(f".{os.getpid()}")
+            written.write_bytes(pickle.dumps(derive(model, in_channels, largest_px)))
+            written.replace(path)
+        halo: Halo = pickle.loads(path.read_bytes())
+        return halo
 
     return recall_or_derive
 

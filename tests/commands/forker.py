@@ -15,8 +15,10 @@ import sys
 from typing import Any
 
 from tests import preloaded
+from tests.halos import remembering
 
 from outsize import cli
+from outsize.measure import facts
 from outsize.raster.writing import TileStore
 
 
@@ -64,6 +66,7 @@ def child(request: dict[str, Any]) -> None:
 
 
 preloaded.load()
+facts.derive = remembering(facts.derive)
 for line in sys.stdin:
     # pipes, not files, for a limit on the size of files is not meant for what is printed
     pipes = [os.pipe(), os.pipe()]
