@@ -29,6 +29,8 @@ def launch(
     Where a rank is killed by a signal all begin anew, up to `restarts` times, with the words that `again` makes. A
     rank that ends by itself has said why: it would say so again.
     """
+    # before the launcher is loaded, which reads it then
+    os.environ |= {name: value for name, value in _QUIET.items() if name not in os.environ}
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -74,7 +76,6 @@ def _run(words: Sequence[str], num_ranks: int) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     os.environ[ENDS_WITH_LAUNCHER] = "1"
-    os.environ |= {name: value for name, value in _QUIET.items() if name not in os.environ}
     if "OMP_NUM_THREADS" not in os.environ:  # else each rank would take all cores
         os.environ["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // num_ranks))
     config = LaunchConfig(
