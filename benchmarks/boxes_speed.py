@@ -94,7 +94,12 @@ def train(job: Job, batch: int, options: argparse.Namespace) -> dict:
         device = ours.batch.images.device
         images = normalise(ours.batch.images, ours.batch.valid, ours.statistics).contiguous()
         targets = ours.batch.targets
-        model = copy.deepcopy(ours.model).to(torch.float32, memory_format=torch.contiguous_format).train()
+        # built anew: nothing that ours does to its layers is in it
+        model = build_model(
+            "fastbox", num_classes=len(job.data.classes), in_channels=3, encoder=options.encoder
+        )
+        model.load_state_dict({name: each.contiguous() for name, each in ours.model.state_dict().items()})
+        model = model.to(device).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=job.train.lr)
 
         def plain() -> None:
