@@ -40,6 +40,8 @@ MANY_PARAMETERS = {
 TESTED_THROUGH = {
     "cli.bench": "cli/test_cli.py",
     "cli.verbs": "cli/test_cli.py",
+    "planning.elsewhere": "commands/test_compare.py",
+    "report.compared": "commands/test_compare.py",
     "report.tables": "commands/bench/test_batch.py",
     "commands.bench.setting": "commands/bench/test_memory.py",
     "job.acquire": "commands/test_acquire.py",
@@ -99,7 +101,7 @@ TESTED_THROUGH = {
     "tasks.segment.info": "tasks/test_tasks.py",
     "tasks.segment.logits": "commands/test_one_logit.py",
     "tasks.segment.maps.predict": "commands/test_verbs.py",
-    "tasks.segment.scores.compare": "commands/test_compare.py",
+    "tasks.segment.scores.compare": "commands/test_evaluate_two.py",
     "tasks.segment.scores.evaluate": "commands/test_evaluate.py",
     "report.sections.side_by_side": "report/test_page.py",
     "report.sections.run": "report/test_page.py",

@@ -68,6 +68,7 @@ def test_memory_that_runs_out_is_told(made_up: MadeUpStep, monkeypatch: pytest.M
 
 def test_there_are_no_more_rounds_when_time_is_over_but_enough_for_a_spread(made_up: MadeUpStep) -> None:
     found = _measured(made_up, max_s=0.0, rounds=9)
+    assert [each.batch for each in found] == [1]  # no time for more
     assert {len(each.steps_s) for each in found if each.failed is None} == {batches.LEAST_ROUNDS}
 
 

@@ -30,6 +30,7 @@ VERBS = (
     "report",
     "init",
     "check",
+    "compare",
     "acquire",
     "launch",
 )

@@ -1,75 +1,121 @@
-"""Two runs compared: scores of both, their difference, and where the maps agree."""
+"""`outsize compare`: runs, benches, published tables and other machines on one page."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-import rasterio
+from tests.commands.conftest import Run
 
 from outsize.commands.compare import compare
-from outsize.commands.evaluate import evaluate
-from outsize.errors import RunError
+from outsize.measurement import Figure, Fingerprint, MeasuredJob, Measurement, write_measurement
 from outsize.progress import Reporter
-from outsize.runs import RunFolder
+from outsize.report.published import NAMES, published
 
-QUIET = Reporter("quiet")
+_NASTY = "<script>alert(1)</script>"
+_HOW: dict[str, Any] = {"published": False, "elsewhere": False, "prices": (), "overwrite": False}
+_RATE = Figure(4.0, 0.1, 3).as_dict()
+_BATCH = Measurement(
+    kind="batch",
+    machine=Fingerprint("cpu", _NASTY, 2, 2**33, limits={"host_memory": 2**31}),
+    job=MeasuredJob("unet", 2, 64, "fp32"),
+    versions={"torch": "2.11"},
+    command="outsize bench batch job.toml",
+    when="2026-11-19T12:00:00+00:00",
+    rows=(
+        {
+            "batch": 2,
+            "failed": None,
+            "peak_bytes": 2**20,
+            "predicted_peak_bytes": 2**20,
+            "step_s": _RATE,
+            "s_per_sample": _RATE,
+            "samples_per_s": _RATE,
+            "cpu_load": 0.5,
+            "gpu_use": None,
+            "gpu_bytes": None,
+            "host_bytes": 2**30,
+        },
+        {"batch": 4, "failed": "out of memory: 3 GiB predicted"},
+    ),
+)
+_PARTS = {"waiting for data": 0.4, "compute": 0.6}
+_PROFILE = replace(
+    _BATCH,
+    kind="profile",
+    rows=(),
+    about={
+        "parts": _PARTS,
+        "step_s": _RATE,
+        "copied_bytes_per_s": {},
+        "verdict": {"sentence": "the CPU waits 40% of the step for data"},
+    },
+)
+
+
+def _page(paths: list[Path], out: Path, **changes: Any) -> str:
+    compare(paths, out=out, reporter=Reporter("quiet"), **{**_HOW, **changes})
+    return out.read_text()
 
 
 @pytest.fixture
-def runs(predicted_run: Path, tmp_path: Path) -> tuple[RunFolder, RunFolder]:
-    first, second = (RunFolder(Path(shutil.copytree(predicted_run, tmp_path / name))) for name in ("a", "b"))
-    return first, second
+def measured_run(trained_run: Path, tmp_path: Path) -> Path:
+    run = tmp_path / "mine"
+    shutil.copytree(trained_run, run)
+    for each in (_BATCH, _PROFILE):
+        write_measurement(run / f"bench/{each.kind}.json", each)
+    (run / "bench/profile-trace.json").write_text('{"traceEvents": []}')
+    return run
 
 
-def _change(run: RunFolder, shift: int) -> tuple[np.ndarray, np.ndarray]:
-    """Spoil a quarter of a run's map, and give its classes other values; returns the old and the new classes."""
-    path = run.predictions / "test-2.tif"
-    with rasterio.open(path) as file:
-        classes, profile = file.read(1), file.profile
-    spoilt = classes.copy()
-    spoilt[:80, :104] = np.where(spoilt[:80, :104] < 6, (spoilt[:80, :104] + 1) % 6, 255)
-    with rasterio.open(path, "w", **{**profile, "driver": "GTiff", "nodata": 255}) as file:
-        file.write(np.where(spoilt < 6, spoilt + shift, 255).astype(np.uint8), 1)
-    text = run.job.read_text()
-    for value in range(5, -1, -1):
-        text = text.replace(f"\nvalue = {value}\n", f"\nvalue = {value + shift}\n")
-    run.job.write_text(text)
-    return classes, spoilt
+def test_runs_and_benches_are_side_by_side(measured_run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "theirs.json"
+    write_measurement(file, _BATCH)
+    page = _page([measured_run, file], tmp_path / "compare.html", prices=["mine=3600"])
+    for text in ("mine", "theirs", "out of memory: 3 GiB predicted", "no GPU", "the CPU waits 40%", "±"):
+        assert text in page, text
+    assert _NASTY not in page
+    assert page.count("<script>") == 1
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "Published" not in page
+    usage = json.loads((measured_run / "usage.json").read_text())["train"]
+    assert f">{usage['seconds']:.2f}<" in page  # at 3600 an hour a second costs 1
 
 
-def test_a_run_agrees_with_itself(runs: tuple[RunFolder, RunFolder]) -> None:
-    result = compare((runs[0].path, runs[1].path), split="test", reporter=QUIET)
-    assert result["agreement"] == 1.0
-    assert result["difference"] == 0.0
-    scores = evaluate(runs[0].path, split="test", reporter=QUIET)
-    assert result["mean_iou"] == [scores["mean_iou"]] * 2
-    assert json.loads(runs[0].comparison.read_text()) == result
-    assert not runs[1].comparison.exists()
+def test_published_tables_say_where_they_are_from(tmp_path: Path) -> None:
+    page = _page([], tmp_path / "compare.html", published=True)
+    for name in NAMES:
+        assert published(name).title in page
 
 
-@pytest.mark.parametrize("shift", [0, 20])
-def test_what_differs_is_counted(runs: tuple[RunFolder, RunFolder], scenes: Path, shift: int) -> None:
-    before, after = _change(runs[1], shift)
-    result = compare((runs[0].path, runs[1].path), split="test", reporter=QUIET)
-    valid = before < 6
-    assert result["num_px"] == valid.sum()
-    assert result["agreement"] == pytest.approx((before == after)[valid].mean(), abs=1e-6)
-    with rasterio.open(scenes / "test-2_labels.tif") as file:
-        truth = file.read(1)
-    counted = valid & (truth < 6)
-    expected = [float((classes == truth)[counted].mean()) for classes in (before, after)]
-    assert result["pixel_accuracy"] == pytest.approx(expected, abs=1e-6)
-    assert result["difference"] == pytest.approx(result["mean_iou"][1] - result["mean_iou"][0], abs=1e-6)
-    (scene,) = result["scenes"]
-    assert scene["agreement"] == result["agreement"]
+def test_a_run_is_predicted_for_every_machine(measured_run: Path, tmp_path: Path) -> None:
+    page = _page([measured_run], tmp_path / "compare.html", elsewhere=True)
+    assert "Is it worth moving? mine" in page
+    for name in ("H200", "Tesla K80", "Tesla P100", "IBM AC922"):
+        assert name in page
+    assert "± 30%" in page
 
 
-def test_runs_of_other_classes_are_refused(runs: tuple[RunFolder, RunFolder]) -> None:
-    runs[1].job.write_text(runs[1].job.read_text().replace('"road"', '"street"'))
-    with pytest.raises(RunError, match=r"b has other classes: found .*street.*needed .*road"):
-        compare((runs[0].path, runs[1].path), split="test", reporter=QUIET)
-    assert not runs[0].comparison.exists()
+def test_what_cannot_be_predicted_is_named(measured_run: Path, tmp_path: Path) -> None:
+    job = (measured_run / "job.toml").read_text()
+    (measured_run / "job.toml").write_text(job.replace("train-", "gone-"))
+    page = _page([measured_run], tmp_path / "compare.html", elsewhere=True)
+    assert "mine is not predicted for other machines" in page
+
+
+def test_mistakes_are_one_line(run: Run, tmp_path: Path, trained_run: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"schema": 9}')
+    run("compare", broken, "--out", tmp_path / "c.html").refused("newer schema", "found 9")
+    run("compare", "--out", tmp_path / "c.html").refused("nothing to compare", "--published")
+    run("compare", tmp_path / "nowhere", "--out", tmp_path / "c.html").refused("nowhere")
+    run("compare", trained_run, "--here", "--price", "cheap", "--out", tmp_path / "c.html").refused(
+        "--price", "'cheap'"
+    )
+    (tmp_path / "other.html").write_text("mine")
+    run("compare", trained_run, "--here", "--out", tmp_path / "other.html").refused("other.html")

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import rasterio
 
-from outsize.commands.compare import compare
-from outsize.commands.evaluate import evaluate
+from outsize.commands.evaluate import compare, evaluate
 from outsize.commands.predict import predict
 from outsize.commands.report import report
 from outsize.commands.train import train

@@ -25,6 +25,7 @@ from outsize.train.made_up import MadeUpStep
 from outsize.units import format_bytes
 
 LEAST_ROUNDS = 3  # that a spread is made of
+_LONGER = 2.0  # that the next batch takes, times the last one
 _TURN_S = 0.4  # that a turn lasts at least
 _MOST_STEPS = 200  # of a turn
 _OUT = "out of memory"
@@ -81,7 +82,14 @@ def measure_batches(
     """Run batches in turns and return what was seen; one that is out of memory ends the list."""
     end_s = time.perf_counter() + max_s
     entries: list[BatchEntry] = []
+    first_s: list[float] = []  # that batches took until now, once each
     for batch in batches:
+        start_s = time.perf_counter()
+        if first_s and start_s + LEAST_ROUNDS * (sum(first_s) + _LONGER * first_s[-1]) > end_s:
+            reporter.say(
+                "batch", f"batch {batch} and more are left out: give them time by --minutes", batch=batch
+            )
+            break
         entry = BatchEntry(batch, expect(batch))
         entries.append(entry)
         _set_up(entry, step_for, limit_bytes)
@@ -89,6 +97,7 @@ def measure_batches(
         reporter.say("batch", f"batch {batch}: {told}", batch=batch, failed=entry.failed)
         if entry.is_over:
             break
+        first_s.append(time.perf_counter() - start_s)
     running = [each for each in entries if each.step is not None]
     with reporter.bar("rounds", rounds * len(running), "turns") as bar:
         for number in range(rounds):

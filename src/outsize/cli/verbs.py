@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outsize.cli.across import Gpus, across
-from outsize.cli.bench import bench
+from outsize.cli.bench import bench, compare
 from outsize.cli.options import (
     Aoi,
     Device,
@@ -37,6 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench, name="bench")
+app.command()(compare)
 
 
 @app.callback(invoke_without_command=True)
@@ -317,12 +318,12 @@ def evaluate(
 ) -> None:
     """Score a run's maps against labels, or compare two runs."""
     refuse_little_address_space()
-    from outsize.commands import compare, evaluate
+    from outsize.commands import evaluate
 
     if other is None:
         evaluate.evaluate(run, split=split, reporter=make_reporter(quiet), aoi=aoi)
     else:
-        compare.compare((run, other), split=split, reporter=make_reporter(quiet), aoi=aoi)
+        evaluate.compare((run, other), split=split, reporter=make_reporter(quiet), aoi=aoi)
 
 
 @app.command()

@@ -1,45 +1,86 @@
-"""`outsize evaluate RUN OTHER`: what two runs predicted against the same labels, and against each other."""
+"""`outsize compare RUN...`: runs and benches side by side, with published ones, and what other machines would do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from outsize.errors import RunError, explain
-from outsize.job import Job, load_job
+from outsize.errors import JobError, OutsizeError, explain
+from outsize.files.ownership import refuse_others
+from outsize.job import load_job
+from outsize.measurement import Measurement, read_measurement
 from outsize.progress import Reporter
-from outsize.runs import RunFolder, open_run, write_json
-from outsize.tasks import task_of
-from outsize.tasks.subjects import open_split
+from outsize.runs import open_run, write_text
+from outsize.units import format_bytes
+
+if TYPE_CHECKING:
+    from outsize.report.gather import Story
 
 
 def compare(
-    paths: tuple[Path, Path], *, split: str, reporter: Reporter, aoi: Path | None = None
-) -> dict[str, Any]:
-    """Score two runs on the scenes of the first and count where they agree; leaves a file in it."""
-    runs = (open_run(paths[0]), open_run(paths[1]))
-    jobs = (load_job(runs[0].job), load_job(runs[1].job))
-    _refuse_other_answers(runs, jobs)
-    task = task_of(jobs[0].task)
-    result = {
-        "split": split,
-        "runs": [str(run.path) for run in runs],
-        "aoi": None if aoi is None else str(aoi),
-        **task.compare(runs, jobs, open_split(runs[0], jobs[0], split, aoi, reporter), reporter),
-    }
-    target = runs[0].path / task.info.comparison
-    write_json(target, result)
-    reporter.say("compared", "\n".join(task.comparison_lines(result, target)), **result)
-    return result
+    paths: Sequence[Path],
+    *,
+    out: Path,
+    published: bool,
+    elsewhere: bool,
+    prices: Sequence[str],
+    overwrite: bool,
+    reporter: Reporter,
+) -> Path:
+    """Lay out runs, files of measurements and published tables as one HTML page."""
+    from outsize import __version__
+    from outsize.report.compared import Compared, make_comparison
+    from outsize.report.gather import gather
+    from outsize.tasks import chapter_of
+
+    if not paths and not published:
+        need, remedy = "run folders or files of `outsize bench`", "name some, or give --published"
+        raise JobError(explain("nothing to compare", "no run", need, remedy))
+    if not overwrite:
+        refuse_others([out], "move it, choose another name with --out, or add --overwrite")
+    stories = [gather(path) for path in paths if not path.is_file()]
+    measured = [(path.stem, read_measurement(path)) for path in paths if path.is_file()]
+    measured += [found for story in stories for found in _benches(story)]
+    predictions, missing = _everywhere(stories, reporter) if elsewhere else ([], [])
+    by_name = dict(map(_price, prices))
+    shown = Compared(stories, measured, predictions, missing, published, by_name)
+    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    page = make_comparison(shown, chapter_of, version=__version__, when=when)
+    write_text(out, page)
+    num_bytes = len(page.encode("utf-8"))
+    reporter.say("compared", f"{out}, {format_bytes(num_bytes)}", path=str(out), missing=missing)
+    return out
 
 
-def _refuse_other_answers(runs: Sequence[RunFolder], jobs: Sequence[Job]) -> None:
-    here, there = ({each.name for each in job.data.classes} for job in jobs)
-    if here != there:
-        need, remedy = f"the classes of {runs[0].path}, {', '.join(sorted(here))}", "compare runs of one task"
-        found = ", ".join(sorted(there))
-        raise RunError(explain(f"run {runs[1].path} has other classes", found, need, remedy))
-    if jobs[0].task != jobs[1].task:
-        need, remedy = f"that of {runs[0].path}, {jobs[0].task}", "compare the figures of `outsize evaluate`"
-        raise RunError(explain(f"run {runs[1].path} is of another task", jobs[1].task, need, remedy))
+def _benches(story: Story) -> Iterator[tuple[str, Measurement]]:
+    for path in sorted(story.run.bench.glob("*.json")):
+        if not path.stem.endswith("-trace"):
+            yield story.name, read_measurement(path)
+
+
+def _everywhere(
+    stories: Sequence[Story], reporter: Reporter
+) -> tuple[list[tuple[str, list[dict[str, Any]]]], list[str]]:
+    """Predict every run's job for every machine; what cannot be is named with its reason."""
+    from outsize.planning.elsewhere import predict_elsewhere
+
+    found, missing = [], []
+    for story in stories:
+        try:
+            job = load_job(open_run(story.run.path).job)
+            found.append((story.name, predict_elsewhere(job, reporter)))
+        except OutsizeError as error:
+            missing.append(f"{story.name} is not predicted for other machines: {error}")
+            reporter.say("warning", f"warning: {missing[-1]}")
+    return found, missing
+
+
+def _price(text: str) -> tuple[str, float]:
+    name, _, price = text.rpartition("=")
+    try:
+        return name, float(price)
+    except ValueError:
+        need, remedy = "the name of a run and what its machine costs an hour", "write --price NAME=2.5"
+        raise JobError(explain("--price not understood", repr(text), need, remedy)) from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from outsize.files.ownership import MADE_BY
 from outsize.report.gather import Story, gather
-from outsize.report.markup import Markup, tag
+from outsize.report.markup import Markup, Part, tag
 from outsize.report.parts import Chapter, drawn_from
 from outsize.report.sections import show_run, show_runs
 
@@ -78,39 +78,46 @@ footer{color:var(--soft);font-size:.86rem;margin:48px 0 32px;border-top:1px soli
 def make_page(runs: Sequence[Path], chapter_of: Callable[[str], Chapter], *, version: str, when: str) -> str:
     """Return the report of one or several runs as HTML; each task has a chapter of its own."""
     stories = _distinct([gather(path) for path in runs])
-    names = " and ".join(story.name for story in stories)
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="generator", content=MADE_BY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"{names}: outsize report"),
-        tag("style", Markup(_LOOK)),
-    )
     several = len(stories) > 1
     links = [tag("a", story.name, href=f"#run-{number}") for number, story in enumerate(stories)]
-    header = tag(
-        "header",
-        tag(
-            "div",
-            tag("h1", names),
-            tag("p", f"Report of {when} by outsize {version}"),
-            tag("nav", links) if several else None,
-        ),
-    )
     chapters = [chapter_of(story.job["task"]) for story in stories]
     bodies = [
         show_run(story, chapter, number, several)
         for number, (story, chapter) in enumerate(zip(stories, chapters, strict=True))
     ]
-    main = tag(
-        "main",
-        drawn_from(stories[0].run.path, "evaluate", show_runs, stories, chapters) if several else None,
-        bodies,
-        tag("footer", "Everything on this page comes from the files of the run folder; it needs no network."),
+    beside = drawn_from(stories[0].run.path, "evaluate", show_runs, stories, chapters) if several else None
+    return lay_out(
+        " and ".join(story.name for story in stories),
+        f"Report of {when} by outsize {version}",
+        [beside, *bodies],
+        footer="Everything on this page comes from the files of the run folder; it needs no network.",
+        links=links if several else (),
+        kind="report",
     )
-    page = tag("html", head, tag("body", header, main), lang="en")
-    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def lay_out(
+    title: str,
+    note: str,
+    parts: Sequence[Part | Iterable[Part]],
+    *,
+    footer: str,
+    links: Sequence[Markup] = (),
+    kind: str = "comparison",
+) -> str:
+    """Return a page with a head, parts one below the other and a foot."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="generator", content=MADE_BY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{title}: outsize {kind}"),
+        tag("style", Markup(_LOOK)),
+    )
+    nav = tag("nav", links) if links else None
+    header = tag("header", tag("div", tag("h1", title), tag("p", note), nav))
+    body = tag("body", header, tag("main", *parts, tag("footer", footer)))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _distinct(stories: Sequence[Story]) -> list[Story]:

@@ -44,7 +44,7 @@ def batch_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]
 
 
 def text_table(
-    heads: Sequence[str], rows: Cells, remarks: Sequence[str] = (), *, title: str = "", width: int = 120
+    heads: Sequence[str], rows: Cells, remarks: Sequence[str] = (), *, title: str = "", width: int = 200
 ) -> str:
     """Draw a table for a person, with what is to be said of it below."""
     from rich import box
@@ -55,7 +55,7 @@ def text_table(
     console = Console(width=width, force_terminal=False, color_system=None)
     drawn = Table(box=box.SIMPLE_HEAD)
     for index, head in enumerate(heads):
-        drawn.add_column(head, justify="right" if index else "left")
+        drawn.add_column(head, justify="right" if index else "left", no_wrap=True)
     for row in rows:
         drawn.add_row(*map(escape, row))
     with console.capture() as captured:

@@ -13,8 +13,7 @@ from PIL import Image
 from tests.data.formats.classed.digit_files import draw_classes, draw_idx, write_idx
 
 from outsize.commands.check import check
-from outsize.commands.compare import compare
-from outsize.commands.evaluate import evaluate
+from outsize.commands.evaluate import compare, evaluate
 from outsize.commands.info import info
 from outsize.commands.init import init
 from outsize.commands.predict import images_of, predict

@@ -14,8 +14,7 @@ from PIL import Image
 from tests.tasks.detect.painted import STATISTICS, PaintedFinder, paint, write_scene
 
 from outsize.card import Card
-from outsize.commands.compare import compare
-from outsize.commands.evaluate import evaluate
+from outsize.commands.evaluate import compare, evaluate
 from outsize.commands.predict import predict
 from outsize.commands.report import report
 from outsize.commands.train import train

@@ -16,8 +16,7 @@ from scipy import ndimage
 from tests.tasks.instances.discs import DiscDetector, draw_discs, write_scene
 
 from outsize.card import Card
-from outsize.commands.compare import compare
-from outsize.commands.evaluate import evaluate
+from outsize.commands.evaluate import compare, evaluate
 from outsize.commands.predict import predict
 from outsize.data.catalogue import open_data
 from outsize.data.split import write_split
