@@ -51,6 +51,7 @@ TESTED_THROUGH = {
     "strategies.spatial.borders": "strategies/spatial/test_layers.py",
     "strategies.spatial.rows": "strategies/spatial/test_layers.py",
     "tasks.segment.maps.fill": "tasks/segment/maps/test_scene.py",
+    "session.profiling": "commands/bench/test_profile.py",
     "session.fitting": "session/test_resuming.py",
     "session.samples": "commands/test_train_mix.py",
     "planning.jobs.shortage": "commands/test_train_planned.py",

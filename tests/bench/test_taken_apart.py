@@ -18,11 +18,11 @@ from outsize.bench.taken_apart import (
     TO_DEVICE,
     WAIT,
     TakenApart,
-    made_s,
     parts_of,
     rates_of,
     run_steps,
     spans_of,
+    time_making,
 )
 from outsize.bench.verdict import Around, judge
 from outsize.data.feeding import prefetch
@@ -99,8 +99,8 @@ def _trained(make: Callable[[int], object], workers: int, trace: Path) -> tuple[
     source = batches()
     found = run_steps(source, step, trace, _CPU, num_warm=2 * workers + 2, num_timed=4, num_profiled=2)
     source.close()  # type: ignore[attr-defined]
-    made, computing = made_s(make)
-    return found, Around("CPU", 8, workers, 16, made, computing)
+    made = time_making(make)
+    return found, Around("CPU", 8, workers, 16, made.wall_s, made.computing_s)
 
 
 def test_a_slow_reader_is_found(tmp_path: Path) -> None:

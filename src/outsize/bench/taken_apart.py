@@ -6,7 +6,6 @@ device                 |==kernels==|copy|==|                            on a GPU
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from outsize.bench.verdict import Parts
 from outsize.data.batch import Batch
+from outsize.measure.shared import crowding
 from outsize.measurement import Figure
 from outsize.report.timeline import Span
 
@@ -26,9 +26,17 @@ WAIT, STEP = "wait for data", "step"
 KERNELS, TO_DEVICE, TO_HOST, OTHERS = "kernels", "host to device", "device to host", "communication"
 _US = 1e-6
 _NUM_MADE = 3  # batches that are made by themselves, to see what one takes
-_HASHED, _NUM_HASHES = bytes(2**20), 60  # a loop of some tens of ms
 
 Intervals = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What making one batch takes, by one worker."""
+
+    wall_s: float
+    computing_s: float
+    crowding: float  # of the cores meanwhile
 
 
 @dataclass(frozen=True)
@@ -81,27 +89,18 @@ def run_steps(
     )
 
 
-def made_s(make: Callable[[int], object]) -> tuple[float, float]:
+def time_making(make: Callable[[int], object]) -> Made:
     """Return how long one worker takes for a batch, and how much of it is computing rather than waiting for files.
 
     Others may have the cores: what a loop that only computes loses to them, making a batch is taken to lose, too.
     """
     make(0)  # opens files
-    wall_s, cpu_s = _taken_s(lambda: [make(number + 1) for number in range(_NUM_MADE)])
-    alone_s, alone_cpu_s = _taken_s(_compute)
-    crowded = max(1.0, alone_s / alone_cpu_s) if alone_cpu_s > 0 else 1.0
-    return wall_s / _NUM_MADE, min(wall_s, cpu_s * crowded) / _NUM_MADE
-
-
-def _taken_s(work: Callable[[], object]) -> tuple[float, float]:
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall_s, time.process_time() - cpu_s
-
-
-def _compute() -> None:
-    for _ in range(_NUM_HASHES):
-        hashlib.sha256(_HASHED).digest()
+    for number in range(_NUM_MADE):
+        make(number + 1)
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    crowded = crowding()
+    return Made(wall_s / _NUM_MADE, min(wall_s, cpu_s * crowded) / _NUM_MADE, crowded)
 
 
 def spans_of(events: Iterable[dict[str, Any]]) -> tuple[list[Span], dict[str, int]]:

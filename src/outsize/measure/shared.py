@@ -1,9 +1,11 @@
-"""Sees whether a GPU works for others, too: what is found out about it beside them is not its own."""
+"""Sees whether a GPU or the cores work for others, too: what is found out beside them is not their own."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import statistics
+import time
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +14,7 @@ import torch
 # room for about a thousand, so that it never waits for the host.
 _NUM_WAITS, _CYCLES = 400, 250_000
 _DRAWN_OUT = 1.25
+_HASHED, _NUM_HASHES = bytes(2**20), 60  # a loop of some tens of ms
 
 
 def is_shared(device: torch.device) -> bool:
@@ -40,3 +43,12 @@ def _waits_s(device: torch.device) -> list[float]:
             mark.record()
         marks[-1].synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in itertools.pairwise(marks)]
+
+
+def crowding() -> float:
+    """Return how many times as long a loop that only computes takes as its own time: 1 with a core to itself."""
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    for _ in range(_NUM_HASHES):
+        hashlib.sha256(_HASHED).digest()
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    return max(1.0, wall_s / cpu_s) if cpu_s > 0 else 1.0

@@ -12,10 +12,12 @@ Cells = list[list[str]]
 _NONE = "–"
 NO_GPU = "no GPU"
 _NO_COST = 5e-4
+_CROWDED = 1.25  # times its own time that computing takes, from which on that is worth a word
 
 
 def batch_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]:
     """Return heads, rows and remarks of `bench batch`."""
+    crowded = crowded_line(measured)
     heads = ["batch", "step", "time per sample", "samples/s", "±", "peak", "predicted"]
     heads += ["GPU use", "GPU memory", "host memory", "CPU load"]
     rows, remarks = [], []
@@ -40,7 +42,7 @@ def batch_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]
                 _NONE if each["cpu_load"] is None else f"{each['cpu_load']:.0%}",
             ]
         )
-    return heads, rows, remarks
+    return heads, rows, remarks + crowded
 
 
 def text_table(
@@ -103,7 +105,17 @@ def profile_lines(measured: Measurement) -> list[str]:
     copied = [f"{name} {rate / 1e9:.1f} GB/s" for name, rate in about["copied_bytes_per_s"].items() if rate]
     lines += [f"copies: {', '.join(copied)}"] if copied else []
     lines += [] if measured.machine.gpu else ["there is no GPU: no copies, no launch gaps, no swapping"]
-    return [*lines, f"verdict: {about['verdict']['sentence']}"]
+    return [*lines, *crowded_line(measured), f"verdict: {about['verdict']['sentence']}"]
+
+
+def crowded_line(measured: Measurement) -> list[str]:
+    """Say that others had the cores meanwhile, where that was so."""
+    times = measured.about.get("crowding", 1.0)
+    if times < _CROWDED:
+        return []
+    return [
+        f"others were at work: computing took {times:.1f} times its own time; a quieter machine shows other times"
+    ]
 
 
 def seconds(figure: Mapping[str, Any] | float | None) -> str:

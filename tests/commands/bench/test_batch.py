@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,11 @@ def test_batches_are_measured_up_to_out_of_memory(
     heads, rows, remarks = batch_table(found)
     assert len(heads) == len(rows[0])
     assert rows[0][heads.index("GPU use")] == "no GPU"
-    assert remarks == [f"batch 64: {found.rows[2]['failed']}"]
+    assert remarks[0] == f"batch 64: {found.rows[2]['failed']}"
+    assert found.about["crowding"] >= 1
+    crowded = replace(found, about={"crowding": 4.12})
+    assert "computing took 4.1 times its own time" in batch_table(crowded)[2][-1]
+    assert len(batch_table(replace(found, about={"crowding": 1.0}))[2]) == 1
     assert "out of memory" in text_table(heads, rows, remarks, title="a title")
 
 

@@ -34,14 +34,17 @@ def batch(
     how: dict[str, Any] = {"overrides": overrides, "device_name": device_name, "out": out}
     with benching("batch", job_path, reporter=reporter, **how) as bench:
         given = whole_numbers("--batches", batches, "1,2,4,8")
+        from outsize.measure.shared import crowding
         from outsize.planning.jobs import lay, plan_job
         from outsize.planning.situation import situation_here
 
         ground = lay(bench.job, reporter)
         where = situation_here(bench.device, bench.job.train.precision, bench.job.limits.gpu_memory)
         planned = plan_job(without_limit(bench.job, where), where, reporter, ground)
+        before = crowding()
         found = _measure(bench, planned, given, rounds, 60 * minutes)
-        measured = bench.measurement(planned, [each.as_row() for each in found], about={"rounds": rounds})
+        about = {"rounds": rounds, "crowding": max(before, crowding())}
+        measured = bench.measurement(planned, [each.as_row() for each in found], about=about)
         bench.leave(measured)
     table = text_table(*batch_table(measured), title=f"{measured.job.text}, on {measured.machine.name}")
     reporter.say("bench", f"{table}\nwritten: {bench.target}", **measured.as_dict(), path=str(bench.target))
