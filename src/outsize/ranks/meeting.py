@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
-_COLLECTIVE_S = 1800.0  # the owner plans and profiles while others wait in a broadcast
+_COLLECTIVE_S = 12 * 3600.0  # others wait while one plans, finishes a map, or predicts what nobody can share
 _HEARD_S = 5.0  # for the others, to hear that a rank has left, before the store goes with it
 _SAME_S = 1.0  # between ranks that find the same error
 _LOOK_S = 0.02
