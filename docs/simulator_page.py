@@ -84,7 +84,7 @@ with the table in sight. With as many micro-batches as one likes the prediction 
 """
 _OBJECTS = """## One process that reads for all: Mask R-CNN on 1 to 4 GPUs
 
-Seconds per picture are a part in series and a part that GPUs share, told from 1 and 4 GPUs: {series:.2f} s
+Seconds per picture are a part in series and a part that GPUs share, found from 1 and 4 GPUs: {series:.2f} s
 and {parallel:.2f} s.
 
 | GPUs | published | predicted | error | error of "times n" |

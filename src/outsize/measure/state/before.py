@@ -59,7 +59,7 @@ def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
 @contextmanager
 def followed_on_shapes(model: nn.Module, *others: Any) -> Iterator[None]:
     """Take back what following a model on shapes does to what its forward can reach: variables of files, classes."""
-    with _put_back(Reachable(model, *others, besides=("_parameters", "_buffers")), told=True):
+    with _put_back(Reachable(model, *others, besides=("_parameters", "_buffers")), warns=True):
         yield
 
 
@@ -76,7 +76,7 @@ def left_as_it_was(model: nn.Module, *others: Any) -> Iterator[None]:
     """Take back what steps inside do to a model and to all that its forward can reach, the example among it."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
-        with _drawing_as_before(), _put_back(Reachable(model, *others), told=True):
+        with _drawing_as_before(), _put_back(Reachable(model, *others), warns=True):
             for parameter, _ in gradients:
                 parameter.grad = None
             model.train()
@@ -88,12 +88,12 @@ def left_as_it_was(model: nn.Module, *others: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _put_back(reachable: Reachable, *, told: bool = False) -> Iterator[None]:
+def _put_back(reachable: Reachable, *, warns: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
         left = reachable.put_back()
-        if left and told:
+        if left and warns:
             text = explain(
                 "running the model before its steps went on with an iterator",
                 listed(list(map(str, left))),

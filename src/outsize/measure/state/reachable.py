@@ -2,7 +2,7 @@
 
 Attributes of modules and of all that they hold, variables that their functions read from around them, tensors that are
 no buffers, generators of random numbers. What nobody can copy (a file, a socket, a half-read iterator) is not put back;
-an iterator that went on is told.
+an iterator that went on is reported.
 """
 
 from __future__ import annotations
