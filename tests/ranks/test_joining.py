@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.ranks.started import free_port, rank_of, run
 
+from outsize import stopping
 from outsize.errors import RanksError
 from outsize.ranks import ALONE, World
 from outsize.ranks.joining import joined, world_of
@@ -119,3 +122,22 @@ def test_a_rank_that_dies_is_named_with_its_phase(tmp_path: Path) -> None:
     for told in (first, third):
         [line] = [each for each in told.splitlines() if "lost" in each]
         assert line.startswith("another rank was lost: found rank 1 in epoch 3 ("), line
+
+
+def _die_and_be_asked_to_end() -> None:
+    with suppress(stopping.Stopped), stopping.listening():
+        try:
+            with joined() as world, stopping.held():
+                world.at("epoch 3")
+                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+                while True:
+                    if world.sum({"": 1.0})[""] and world.rank == 1:
+                        os.kill(os.getpid(), signal.SIGKILL)
+        except RanksError as error:
+            print(error)
+
+
+def test_ranks_that_their_launcher_ends_meanwhile_name_the_one_that_died(tmp_path: Path) -> None:
+    port = free_port()
+    first, _ = run(tmp_path, *(rank_of(rank, 2, port) for rank in range(2)), work=_die_and_be_asked_to_end)
+    assert "another rank was lost: found rank 1 in epoch 3 (" in first

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ from outsize.ranks.launch import ENDS_WITH_LAUNCHER
 from outsize.ranks.meeting import Meeting, is_of_ranks
 from outsize.ranks.pulse import LOST_ANOTHER, PHASES, Pulse, lost
 from outsize.ranks.world import ALONE, World
-from outsize.stopping import Stopped, end_with_parent
+from outsize.stopping import Stopped, end_with_parent, held
 
 WAIT_S = 120.0  # for all ranks to come; a cluster may start them minutes apart, and says so by OUTSIZE_WAIT_S
 _LOOK_S = 0.02  # between two looks at the store
@@ -76,7 +76,12 @@ def _why_left(meeting: Meeting, pulse: Pulse, error: RuntimeError) -> OutsizeErr
         exit_code = None
     if exit_code is None and PHASES in os.environ:
         exit_code = LOST_ANOTHER
-    return lost(pulse, error) if exit_code is None else ReportedElsewhere(exit_code)
+    if exit_code is not None:
+        return ReportedElsewhere(exit_code)
+    found: OutsizeError = ReportedElsewhere(LOST_ANOTHER)
+    with suppress(Stopped), held():  # who has started the ranks asks them to end meanwhile, which they do
+        found = lost(pulse, error)
+    return found
 
 
 def world_of(environ: Mapping[str, str]) -> World:
