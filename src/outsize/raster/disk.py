@@ -19,10 +19,13 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 def make_folder(folder: Path) -> bool:
     """Create a folder and its parents; return whether it was not there before."""
-    if folder.is_dir():
-        return False
     with disk_errors(folder):
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:  # perhaps since a moment, by another rank
+            if not folder.is_dir():
+                raise
+            return False
     return True
 
 
