@@ -181,3 +181,32 @@ def compare(
         overwrite=overwrite,
         reporter=make_reporter(quiet),
     )
+
+
+@bench.command()
+def scaling(
+    job: JobPath,
+    set_: Overrides = None,
+    out: Out = None,
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="NUMBERS", help="Ranks on this machine, one for each GPU: 1,2,4.")
+    ] = "1,2",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each way is measured.")] = 10,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.0, help="No more rounds after that.")] = 1.5,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Measure one rank against several: throughput, efficiency, and where time is lost."""
+    refuse_little_address_space()
+    from outsize.commands import bench as command
+
+    command.scaling(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        out=out,
+        num_ranks=gpus,
+        rounds=rounds,
+        minutes=minutes,
+        reporter=make_reporter(quiet),
+    )

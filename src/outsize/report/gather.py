@@ -37,6 +37,7 @@ class Story:
     compared: Tree
     data: Tree  # of `check`
     benched: Measurement | None  # of `bench memory`
+    scaled: Measurement | None  # of `bench scaling`
     usage: Tree  # of the machine, by training and prediction
 
     @property
@@ -76,9 +77,14 @@ def gather(path: Path) -> Story:
         verified=_read(run.verify, "verify"),
         compared=_read(run.comparison, "evaluate"),
         data=_read(run.data, "check"),
-        benched=read_measurement(run.bench / "memory.json") if (run.bench / "memory.json").exists() else None,
+        benched=_measured(run.bench / "memory.json"),
+        scaled=_measured(run.bench / "scaling.json"),
         usage=_read(run.path / "usage.json", "train"),
     )
+
+
+def _measured(path: Path) -> Measurement | None:
+    return read_measurement(path) if path.exists() else None
 
 
 def _read(path: Path, made_by: str) -> Tree:

@@ -45,6 +45,28 @@ def batch_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]
     return heads, rows, remarks + crowded
 
 
+def scaling_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]:
+    """Return heads, rows and remarks of `bench scaling`; what is lost is a share of the step."""
+    lost = {
+        "lost_beside_s": "side by side",
+        "lost_straggling_s": "stragglers",
+        "lost_communication_s": "communication",
+        "lost_norm_s": "batch norm",
+        "lost_input_s": "input",
+    }
+    heads = ["regime", "ranks", "batch", "samples/s", "step", "±", "efficiency", *lost.values()]
+    rows = []
+    for each in measured.rows:
+        step, efficiency = each["step_s"], each["efficiency"]
+        shares = [f"{each[name]['median'] / step['median']:+.1%}" for name in lost]
+        known = [each["regime"], str(each["num_ranks"]), str(each["batch"]), number(each["samples_per_s"])]
+        rows.append([*known, seconds(step), f"{step['spread']:.0%}", f"{efficiency['median']:.0%}", *shares])
+    remarks = [
+        "weak: the job's batch on each rank; strong: in all. Lost: a share of the step, medians of rounds"
+    ]
+    return heads, rows, remarks
+
+
 def text_table(
     heads: Sequence[str], rows: Cells, remarks: Sequence[str] = (), *, title: str = "", width: int = 200
 ) -> str:

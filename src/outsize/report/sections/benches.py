@@ -8,6 +8,7 @@ from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.measured import HEADS, about, basis, cells, remarks_of, scatter_of, tree_of
 from outsize.report.parts import section
+from outsize.report.tables import scaling_table
 
 
 def show_memory(story: Story) -> Markup | None:
@@ -31,6 +32,26 @@ def show_memory(story: Story) -> Markup | None:
         pairs(about(story.benched)),
         note="One training step, all ways in turns on the same weights; medians over rounds. "
         f"Dotted: budgets of ours. {basis(found)}",
+    )
+
+
+def show_scaling(story: Story) -> Markup | None:
+    """Return the table of `bench scaling`, where it was run."""
+    if story.scaled is None:
+        return None
+    heads, rows, remarks = scaling_table(story.scaled)
+    return section(
+        "Scaling over ranks",
+        table(heads, rows),
+        tag("ul", [tag("li", text) for text in remarks]),
+        pairs(
+            [
+                ("machine", story.scaled.machine.name),
+                ("job", story.scaled.job.text),
+                ("command", story.scaled.command),
+            ]
+        ),
+        note="All ways in turns, on made-up pixels; communication is what backward does not hide.",
     )
 
 
