@@ -5,7 +5,14 @@ what=$1 folder=$2 host=$(hostname -s)
 
 stop() {
     for name in slurmd slurmctld munged; do
-        [ -s "$folder/$name.pid" ] && kill "$(cat "$folder/$name.pid")" 2>/dev/null || true
+        [ -s "$folder/$name.pid" ] || continue
+        pid=$(cat "$folder/$name.pid")
+        kill "$pid" 2>/dev/null || continue
+        for _ in $(seq 50); do  # slurmd waits for steps that are ending
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "$pid" 2>/dev/null || true
     done
 }
 
