@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
 import uuid
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,39 @@ def _fed_back(n: Any, x: Tensor) -> Tensor:
     scale = 1.0 if n.last is None else n.last
     n.last = scale * 0.5
     return x * scale
+
+
+def _now_and_then(n: Any, x: Tensor) -> Tensor:
+    n.calls += 1
+    return x * (2 if n.calls % 50 == 0 else 1)
+
+
+def _full(n: Any, x: Tensor) -> Tensor:
+    if not isinstance(n.last, deque):
+        n.last = deque(maxlen=50)
+    n.last.append(1)
+    return x * (2 if len(n.last) == 50 else 1)
+
+
+def _in_a_dict(n: Any, x: Tensor) -> Tensor:
+    n.known["calls"] = n.known.get("calls", 0) + 1
+    return x * (2 if n.known["calls"] > 80 else 1)
+
+
+def _as_text(n: Any, x: Tensor) -> Tensor:
+    n.last = (n.last or "") + "x"
+    return x * (2 if len(n.last) > 80 else 1)
+
+
+def _by_numpy(n: Any, x: Tensor) -> Tensor:
+    n.calls = np.int64(n.calls) + 1
+    return x * (2 if n.calls > 60 else 1)
+
+
+def _yielded(n: Any, x: Tensor) -> Tensor:
+    if n.last is None:
+        n.last = (1 if number < 30 else 2 for number in itertools.count())
+    return x * next(n.last)
 
 
 def _momentum(n: Any, x: Tensor) -> Tensor:
@@ -106,6 +141,12 @@ SLY: dict[str, Make] = {
     "history: an attribute of a function": net(_on_itself),
     "history: fed back": net(_fed_back),
     "history: momentum": net(_momentum),
+    "history: every fiftieth run": net(_now_and_then),
+    "history: a deque fills": net(_full),
+    "history: a dict counts": net(_in_a_dict),
+    "history: a text grows": net(_as_text),
+    "history: a number of numpy's counts": net(_by_numpy),
+    "history: a generator": net(_yielded),
     "history: the environment": net(_environment),
     "history: a hook": _hooked,
     "history: each batch a sample": net(lambda n, x: x + len(n.seen.append(0) or n.seen)),

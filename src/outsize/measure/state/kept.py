@@ -65,10 +65,19 @@ class Variables:
         for name in self.changes():
             if name not in self._was:
                 self._remove(name)
-            elif self._owner is None:
-                self._held[name] = self._was[name]
             else:
-                setattr(self._owner, name, self._was[name])
+                self.put(name, self._was[name])
+
+    def now(self, name: Any) -> Any:
+        """Return what a name stands for."""
+        return self._now().get(name)
+
+    def put(self, name: Any, value: Any) -> None:
+        """Let a name stand for something else."""
+        if self._owner is None:
+            self._held[name] = value
+        else:
+            setattr(self._owner, name, value)
 
     def _remove(self, name: Any) -> None:
         if self._owner is None:
@@ -114,6 +123,14 @@ class Cell:
             else:
                 del self._cell.cell_contents
 
+    def now(self, _: Any) -> Any:
+        """Return what it stands for."""
+        return next(iter(_contents(self._cell)), None)
+
+    def put(self, _: Any, value: Any) -> None:
+        """Let it stand for something else."""
+        self._cell.cell_contents = value
+
 
 def _contents(cell: Any) -> list[Any]:
     try:
@@ -132,6 +149,11 @@ class Items:
         """Name it, if it holds others or in another order."""
         now = list(self._items)
         return [] if len(now) == len(self._was) and all(map(_is, now, self._was)) else [None]
+
+    def grow(self, num: int) -> None:
+        """Add its last item so many times."""
+        if not isinstance(self._items, set) and len(self._items):
+            self._items.extend(list(self._items)[-1:] * num)
 
     def put_back(self) -> None:
         """Fill it with what it held."""
@@ -155,12 +177,19 @@ class Boxed:
 
     def put_back(self) -> None:
         """Put the value back; a context that held none keeps what it holds."""
-        if not self.changes():
-            return
-        if not isinstance(self._box, contextvars.ContextVar):
-            self._box.value = self._was
-        elif self._was is not _NOTHING:
-            self._box.set(self._was)
+        if self.changes() and self._was is not _NOTHING:
+            self.put(None, self._was)
+
+    def now(self, _: Any) -> Any:
+        """Return the value."""
+        return _inside(self._box)
+
+    def put(self, _: Any, value: Any) -> None:
+        """Put another in."""
+        if isinstance(self._box, contextvars.ContextVar):
+            self._box.set(value)
+        else:
+            self._box.value = value
 
 
 _NOTHING = object()

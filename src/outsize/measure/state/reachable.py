@@ -102,11 +102,21 @@ class Reachable:
             for part in place.changes()
         ]
 
+    def changed(self) -> Iterator[tuple[StateOwner, StatePlace, Any]]:
+        """Yield whose it is, where it is kept, and the part of it that is not as it was."""
+        for where, place in self._places:
+            for part in place.changes():
+                yield where, place, part
+
+    def gone_on(self) -> list[StateOwner]:
+        """List the iterators that went on, each of which gives something else next time."""
+        return [where for where, place in self._places if isinstance(place, Rest) and place.changes()]
+
     def put_back(self) -> list[StateOwner]:
         """Put all back as it was, and list the iterators, which cannot be."""
         for _, place in self._places:
             place.put_back()
-        return [where for where, place in self._places if isinstance(place, Rest) and place.changes()]
+        return self.gone_on()
 
     def _look(self, where: StateOwner, each: Any) -> Iterator[tuple[StateOwner, Any]]:
         if isinstance(each, Tensor | np.ndarray):

@@ -67,6 +67,11 @@ def ghost_of(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
             memo[id(parameter)] = nn.Parameter(_fake(parameter), requires_grad=parameter.requires_grad)
         for buffer in model.buffers():
             memo[id(buffer)] = _fake(buffer)
+        # what was computed and kept cannot be copied: weights that were pruned, features
+        for module in model.modules():
+            for each in tree_leaves(vars(module)):
+                if isinstance(each, Tensor) and each.grad_fn is not None:
+                    memo[id(each)] = _fake(each)
     return copy.deepcopy(model, memo)
 
 

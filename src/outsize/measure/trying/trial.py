@@ -214,15 +214,17 @@ def _changing(run: Run, each: _Try, tolerance: float) -> str | None:
     other = each.inputs.flip(-1) + 1
     with as_it_was(model) if model is not None else nullcontext():
         first = _maps(run(each.inputs))
-        before = [] if model is None else counts_of(model)
+        before = None if model is None else counts_of(model)
         for part, *at in each.parts:
             if not _agree(first, _maps(run(part)), each.inputs, at, tolerance):
                 break
             run(other)
         else:
-            if model is None:
+            if before is None:
                 return None
-            for name in set_forward(model, before):
+            if gone := before.gone_on():
+                return gone[0].module
+            for name in set_forward(before):
                 part, *at = each.parts[0]
                 if not _agree(first, _maps(run(part)), each.inputs, at, tolerance):
                     return name
