@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ import torch
 from tests import preloaded
 
 import outsize.card as card_module
-import outsize.tasks.segment.scores.validate as validate_module
 import outsize.train.loop as loop_module
 from outsize import stopping
 from outsize.commands.train import train
 from outsize.progress import Reporter
+
+# the room shows a function of that name, which `import ... as` would take
+validate_module = import_module("outsize.tasks.segment.scores.validate")
 
 
 def run_child(
@@ -153,10 +156,10 @@ def main(job: Path, folder: Path) -> None:
 def fingerprint(run: Path) -> dict[str, Any]:
     """Return what must not differ by one bit: all checkpoint files, the metrics but for times, and hidden files.
 
-    But for the state before the last one: a training that was stopped has one more, of the step it was stopped at.
+    But for the state before the last one: whether there is one, and of which step, goes by where it stopped.
     """
     paths = sorted((run / "checkpoints").iterdir())
-    files = {p.name: "" if p.name == "state-before.safetensors" else p.read_bytes().hex() for p in paths}
+    files = {p.name: p.read_bytes().hex() for p in paths if p.name != "state-before.safetensors"}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     untimed = [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
     left = sorted(path.name for path in run.rglob(".*"))
