@@ -22,9 +22,9 @@ from tests.miniatures import (
     draw_taco,
 )
 
-from outsize.commands.check import check
-from outsize.commands.evaluate import evaluate
+from outsize.commands.data.check import check
 from outsize.commands.predict import predict
+from outsize.commands.results.evaluate import evaluate
 from outsize.commands.train import train
 from outsize.data.synthetic import draw_streets
 from outsize.job import load_job

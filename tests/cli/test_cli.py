@@ -174,7 +174,7 @@ def test_a_mistake_is_one_line_and_its_exit_code(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("outsize.commands.info.info", fail)
+    monkeypatch.setattr("outsize.commands.results.info", fail)
     assert _main(monkeypatch, "info", "somewhere") == code
     streams = capsys.readouterr()
     assert streams.out == ""
@@ -188,7 +188,7 @@ def test_a_stopped_verb_exits_as_by_its_signal(
     def interrupt(*_: object, **__: object) -> None:
         signal.raise_signal(signum)
 
-    monkeypatch.setattr("outsize.commands.info.info", interrupt)
+    monkeypatch.setattr("outsize.commands.results.info", interrupt)
     assert _main(monkeypatch, "info", "some where") == 128 + signum
     streams = capsys.readouterr()
     assert streams.out == ""

@@ -66,7 +66,7 @@ def test_the_command_line_says_it_without_a_traceback(
     def short(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("outsize.commands.info.info", short)
+    monkeypatch.setattr("outsize.commands.results.info", short)
     monkeypatch.setattr("sys.argv", ["outsize", "info", "somewhere"])
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -10,7 +10,8 @@ import pytest
 import rasterio
 from tests.conftest import write_job
 
-from outsize.commands import bench, check, plan, train
+from outsize.commands import bench, plan, train
+from outsize.commands.data import check
 from outsize.data.catalogue import open_data
 from outsize.data.checking.census import refuse_unlearnable
 from outsize.errors import DataError, OutsizeError
@@ -139,7 +140,7 @@ def test_what_a_check_has_found_is_told_by_every_verb(
 ) -> None:
     _relabel(own_job, 1, 2)
     with pytest.raises(DataError, match="is empty"):
-        check.check(own_job, overrides=(), reporter=QUIET)
+        check(own_job, overrides=(), reporter=QUIET)
     request.getfixturevalue("nothing_computed")
     with pytest.raises(DataError, match="is empty"):
         VERBS[verb](own_job, ())
@@ -147,7 +148,7 @@ def test_what_a_check_has_found_is_told_by_every_verb(
 
 def test_check_tells_options_of_the_model_before_data(job_path: Path) -> None:
     with pytest.raises(OutsizeError, match="unknown option of model unet: found 'depth'"):
-        check.check(job_path, overrides=("model.depth=3", "data.train=['nowhere.tif']"), reporter=QUIET)
+        check(job_path, overrides=("model.depth=3", "data.train=['nowhere.tif']"), reporter=QUIET)
 
 
 def test_labels_are_read_no_further_than_they_must(

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import rasterio
 
-from outsize.commands.evaluate import compare, evaluate
 from outsize.commands.predict import predict
-from outsize.commands.report import report
+from outsize.commands.results.evaluate import evaluate, evaluate_two
+from outsize.commands.results.report import report
 from outsize.commands.train import train
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
@@ -75,7 +75,7 @@ def test_maps_of_before_have_the_scores_of_before(segmented: Path) -> None:
     told = evaluate(segmented, split="test", reporter=_QUIET)
     assert set(told) == set(known)
     assert (told["mean_iou"], told["confusion"]) == (known["mean_iou"], known["confusion"])
-    assert compare((segmented, segmented), split="test", reporter=_QUIET)["agreement"] == 1.0
+    assert evaluate_two((segmented, segmented), split="test", reporter=_QUIET)["agreement"] == 1.0
 
 
 def test_objects_of_before_have_the_scores_of_before(detected: Path) -> None:
@@ -84,7 +84,7 @@ def test_objects_of_before_have_the_scores_of_before(detected: Path) -> None:
     assert {name: each for name, each in told.items() if name not in ("scenes", "official")} == {
         name: each for name, each in known.items() if name not in ("scenes", "official")
     }
-    assert compare((detected, detected), split="test", reporter=_QUIET)["agreement"] == 1.0
+    assert evaluate_two((detected, detected), split="test", reporter=_QUIET)["agreement"] == 1.0
 
 
 @pytest.mark.parametrize("kind", TASKS)

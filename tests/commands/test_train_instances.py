@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outsize.commands.info import info
+from outsize.commands.results.info import info
 from outsize.commands.train import train
 from outsize.losses.instances import TERMS
 from outsize.progress import Reporter

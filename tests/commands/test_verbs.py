@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from outsize.cli import app
 from outsize.commands.doctor import doctor
-from outsize.commands.evaluate import evaluate
-from outsize.commands.info import info
 from outsize.commands.plan import plan
 from outsize.commands.predict import images_of, predict
-from outsize.commands.verify import verify
+from outsize.commands.results.evaluate import evaluate
+from outsize.commands.results.info import info
+from outsize.commands.results.verify import verify
 from outsize.errors import JobError, OutputError, RunError
 from outsize.job import PredictSection
 from outsize.plan.plan import plan_from_dict

@@ -243,8 +243,8 @@ def lay_coco(folder: Path) -> None:
 
 def lay_run(folder: Path) -> None:
     """A run that was trained for a moment, with its maps and scores."""
-    from outsize.commands.evaluate import evaluate
     from outsize.commands.predict import predict
+    from outsize.commands.results.evaluate import evaluate
     from outsize.commands.train import train
     from outsize.progress import Reporter
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outsize.bench import ROUNDS
-from outsize.cli.options import Device, JobPath, Overrides, Overwrite, Quiet, Verbs, make_reporter
+from outsize.cli.options import Device, JobPath, Overrides, Quiet, Verbs, make_reporter
 from outsize.measure.address import refuse_little_address_space
 
 bench = typer.Typer(
@@ -146,40 +146,6 @@ def profile(
 
     command.profile(
         job, overrides=set_ or (), device_name=device, out=out, steps=steps, reporter=make_reporter(quiet)
-    )
-
-
-def compare(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[RUN...]", help="Run folders, or files of `outsize bench`.", readable=False),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write.", readable=False)] = Path(
-        "compare.html"
-    ),
-    published: Annotated[
-        bool, typer.Option("--published", help="Also tables that others published.")
-    ] = False,
-    elsewhere: Annotated[
-        bool, typer.Option("--elsewhere/--here", help="Predict the jobs for every machine of the catalogue.")
-    ] = True,
-    price: Annotated[
-        list[str] | None, typer.Option("--price", metavar="NAME=PER_HOUR", help="What a run's machine costs.")
-    ] = None,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-) -> None:
-    """Set runs and benches side by side, with published ones and with other machines."""
-    from outsize.commands import compare as command
-
-    command.compare(
-        paths or (),
-        out=out,
-        published=published,
-        elsewhere=elsewhere,
-        prices=price or (),
-        overwrite=overwrite,
-        reporter=make_reporter(quiet),
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outsize.cli.across import Gpus, across
-from outsize.cli.bench import bench, compare
+from outsize.cli.bench import bench
+from outsize.cli.data import acquire, check, init
 from outsize.cli.options import (
     Aoi,
     Device,
@@ -22,6 +24,7 @@ from outsize.cli.options import (
     Verbs,
     make_reporter,
 )
+from outsize.cli.results import compare, evaluate, info, report, verify
 from outsize.measure.address import refuse_little_address_space
 
 if TYPE_CHECKING:
@@ -37,7 +40,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench, name="bench")
-app.command()(compare)
 
 
 @app.callback(invoke_without_command=True)
@@ -49,7 +51,6 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-@app.command()
 def doctor(quiet: Quiet = False) -> None:
     """Show what this machine has: torch build, driver, GDAL, memory."""
     from outsize.commands import doctor as command
@@ -57,15 +58,6 @@ def doctor(quiet: Quiet = False) -> None:
     command.doctor(make_reporter(quiet))
 
 
-@app.command()
-def info(run: RunPath, quiet: Quiet = False) -> None:
-    """Show what a run is and how far it got."""
-    from outsize.commands import info as command
-
-    command.info(run, make_reporter(quiet))
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Run folder to fill.")] = Path("runs/demo"),
     overwrite: Overwrite = False,
@@ -78,62 +70,6 @@ def demo(
     command.demo(out, device_name=device, reporter=make_reporter(quiet), overwrite=overwrite)
 
 
-@app.command()
-def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of images and labels.", readable=False)
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Job file to write; default: FOLDER/job.toml.", readable=False),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over an existing file.")] = False,
-    objects: Annotated[
-        bool, typer.Option("--objects", help="Find single objects instead of a class for each pixel.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Look at images and labels and write a commented job file."""
-    from outsize.commands import init as command
-
-    command.init(folder, out=out, overwrite=overwrite, reporter=make_reporter(quiet), objects=objects)
-
-
-@app.command()
-def acquire(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="LIST", help="File of addresses, job file with [acquire], or one address."),
-    ],
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FOLDER", help="Where files go; default: raw.", readable=False),
-    ] = None,
-    parallel: Annotated[int | None, typer.Option("--parallel", min=1, max=64, help="Files at once.")] = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="Requests begun in a second, at most.")
-    ] = None,
-    tries: Annotated[int | None, typer.Option("--tries", min=1, help="Of each file.")] = None,
-    take_over: TakeOver = False,
-    quiet: Quiet = False,
-) -> None:
-    """Fetch the files of a list; repeated, what is missing of them."""
-    from outsize.commands import acquire as command
-
-    asked = {"parallel": parallel, "rate_per_s": rate, "tries": tries}
-    changes: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
-    command.acquire(source, to=to, changes=changes, reporter=make_reporter(quiet), take_over=take_over)
-
-
-@app.command()
-def check(job: JobPath, set_: Overrides = None, quiet: Quiet = False) -> None:
-    """Read all data once and say what is wrong with it."""
-    from outsize.commands import check as command
-
-    command.check(job, overrides=set_ or (), reporter=make_reporter(quiet))
-
-
-@app.command()
 def plan(
     job: JobPath,
     set_: Overrides = None,
@@ -170,7 +106,6 @@ def plan(
     )
 
 
-@app.command()
 def train(
     job: JobPath,
     set_: Overrides = None,
@@ -204,7 +139,6 @@ def train(
     )
 
 
-@app.command()
 def launch(
     job: JobPath,
     set_: Overrides = None,
@@ -243,7 +177,6 @@ def launch(
     )
 
 
-@app.command()
 def predict(
     run: RunPath,
     images: Annotated[
@@ -305,47 +238,18 @@ def predict(
     across(gpus, device, quiet, work)
 
 
-@app.command()
-def evaluate(
-    run: RunPath,
-    other: Annotated[
-        Path | None,
-        typer.Argument(metavar="[OTHER]", help="Run to compare with.", readable=False),
-    ] = None,
-    split: Annotated[str, typer.Option("--split", help="test, val or train.")] = "test",
-    aoi: Aoi = None,
-    quiet: Quiet = False,
-) -> None:
-    """Score a run's maps against labels, or compare two runs."""
-    refuse_little_address_space()
-    from outsize.commands import evaluate
-
-    if other is None:
-        evaluate.evaluate(run, split=split, reporter=make_reporter(quiet), aoi=aoi)
-    else:
-        evaluate.compare((run, other), split=split, reporter=make_reporter(quiet), aoi=aoi)
-
-
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", readable=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File to write; default: RUN/report.html.", readable=False),
-    ] = None,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-) -> None:
-    """Write a report of runs: one HTML file that needs no network."""
-    from outsize.commands import report as command
-
-    command.report(runs, out=out, reporter=make_reporter(quiet), overwrite=overwrite)
-
-
-@app.command()
-def verify(run: RunPath, set_: Overrides = None, device: Device = "auto", quiet: Quiet = False) -> None:
-    """Prove on the run's own model that tiling and the plan did not change the answer."""
-    refuse_little_address_space()
-    from outsize.commands import verify as command
-
-    command.verify(run, overrides=set_ or (), device_name=device, reporter=make_reporter(quiet))
+# in the order in which help lists them: that of the work
+_IN_ORDER: tuple[Callable[..., None], ...] = (
+    doctor,
+    demo,
+    init,
+    acquire,
+    check,
+    plan,
+    train,
+    launch,
+    predict,
+)
+_READING: tuple[Callable[..., None], ...] = (evaluate, verify, report, info, compare)
+for verb in (*_IN_ORDER, *_READING):
+    app.command()(verb)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from outsize.commands import check, evaluate, plan, predict, report, train, verify
+from outsize.commands import data, plan, predict, results, train
 from outsize.errors import OutputError, explain, listed
 from outsize.files.ownership import Consent, is_marked, mark, others_in
 from outsize.progress import Reporter
@@ -68,14 +68,14 @@ def demo(out: Path, *, device_name: str, reporter: Reporter, overwrite: bool = F
 
 def _refuse_other_data(run: RunFolder, overwrite: bool) -> None:
     """Refuse to draw scenes among those of somebody else."""
-    data = run.path / _DATA
-    found = others_in(data)
+    folder = run.path / _DATA
+    found = others_in(folder)
     drawn = tuple(f"{split}-{seed}" for split, seed, _ in _SCENES)
     # the folder of an earlier version has no mark
     is_old = (run.path / _JOB_NAME).is_file() and all(name.startswith(drawn) for name in found)
-    if found and not overwrite and not is_marked(data) and not is_old:
+    if found and not overwrite and not is_marked(folder) and not is_old:
         need, remedy = "none, or the scenes of a demo", "choose another --out, or add --overwrite"
-        raise OutputError(explain(f"the demo would draw scenes into {data}", listed(found), need, remedy))
+        raise OutputError(explain(f"the demo would draw scenes into {folder}", listed(found), need, remedy))
 
 
 def _fill(run: RunFolder, device_name: str, reporter: Reporter) -> None:
@@ -83,13 +83,13 @@ def _fill(run: RunFolder, device_name: str, reporter: Reporter) -> None:
     job_path = out / _JOB_NAME
     tests = _draw_scenes(out / _DATA, reporter)
     write_text(job_path, _JOB.format(run=out.resolve().as_posix(), task=FIRST, classes=_class_tables()))
-    check.check(job_path, overrides=(), reporter=reporter)
+    data.check(job_path, overrides=(), reporter=reporter)
     plan.plan(job_path, overrides=(), device_name=device_name, reporter=reporter)
     train.train(job_path, overrides=(), device_name=device_name, mode="overwrite", reporter=reporter)
     predict.predict(out, tests, out=None, overrides=(), device_name=device_name, reporter=reporter)
-    scores = evaluate.evaluate(out, split="test", reporter=reporter)
-    verify.verify(out, overrides=(), device_name=device_name, reporter=reporter)
-    page = report.report([out], out=None, reporter=reporter)
+    scores = results.evaluate(out, split="test", reporter=reporter)
+    results.verify(out, overrides=(), device_name=device_name, reporter=reporter)
+    page = results.report([out], out=None, reporter=reporter)
     name, taken = tests[0].stem, format_seconds(time.perf_counter() - start_s)
     lines = [
         f"done in {taken}, test mean IoU {scores['mean_iou']:.4f}. Look at:",

@@ -6,10 +6,12 @@ from typing import Any
 
 from outsize.measurement import Measurement
 from outsize.report.markup import Part, tag
+from outsize.report.tables import text_table
 from outsize.units import format_bytes
 
 Tree = dict[str, Any]
 HEADS = ("way", "ms", "over plain*", "peak", "reserved", "predicted", "off", "predicted ms", "off")
+_WIDTH = 120  # of the table in a terminal
 _QUIET = 0.05  # apart by more than this, the machine had something else to do
 _RATIOS = (
     "*Over plain: the median of the ratios within rounds, not the ratio of the medians in the column ms."
@@ -44,6 +46,21 @@ def remarks_of(row: Tree) -> list[str]:
     if row["behind"]:
         lines.append(f"{row['label']}: slower than {', '.join(row['behind'])} within the same memory")
     return lines + [f"{row['label']}: {text}" for text in row["notes"]]
+
+
+def memory_table(measured: Measurement) -> str:
+    """Draw what `bench memory` found for a person: each way that runs, and what is to be said of them."""
+    found = tree_of(measured)
+    failures = [
+        f"{row['label']} does not run: {row['failed']}" for row in measured.rows if row["failed"] is not None
+    ]
+    control = found["control"]
+    scatter = scatter_of(control)
+    trust = [] if control is None else [f"plain again is {control - 1:+.1%} from plain eager"]
+    trust = trust if scatter is None else [f"{scatter}; smaller differences say nothing"]
+    remarks = [text for row in measured.rows for text in remarks_of(row)]
+    rows = [cells(row) for row in measured.rows if row["failed"] is None]
+    return text_table(HEADS, rows, [*failures, *trust, *remarks], title=basis(found), width=_WIDTH)
 
 
 def scatter_of(control: float | None) -> str | None:

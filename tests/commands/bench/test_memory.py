@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from outsize import cli
 from outsize.commands.bench import memory
-from outsize.commands.bench.memory import _table
-from outsize.commands.report import report
+from outsize.commands.results.report import report
 from outsize.errors import DataError
 from outsize.files.ownership import mark
 from outsize.progress import Reporter
+from outsize.report.measured import memory_table
 
 
 def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,10 +59,10 @@ def test_a_job_is_measured(job_path: Path, tmp_path: Path, capsys: pytest.Captur
     assert "100% of the limit)" in rows["ours-0.02"]["failed"]
     assert rows["ours-0.02"]["failed"].endswith("or give ours more with --budgets")
     assert "_memory" not in rows["ours-0.02"]["failed"]
-    assert "\x1b" not in _table(found)
+    assert "\x1b" not in memory_table(found)
     steady, unsteady = (replace(found, about={**found.about, "control": each}) for each in (1.01, 0.7))
-    assert "scatter" not in _table(steady)
-    assert "scatter by 30%" in _table(unsteady)
+    assert "scatter" not in memory_table(steady)
+    assert "scatter by 30%" in memory_table(unsteady)
     *_, last = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert last["event"] == "bench"
     assert "plan" not in last["rows"][3]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outsize.commands.check import check
-from outsize.commands.init import init
+from outsize.commands.data.check import check
+from outsize.commands.data.init import init
 from outsize.commands.train import train
 from outsize.data.formats.coco.file import read_coco
 from outsize.progress import Reporter

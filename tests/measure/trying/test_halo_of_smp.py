@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from outsize.card import Card, load_checkpoint, save_checkpoint
 from outsize.commands.predict import predict
-from outsize.commands.verify import verify
+from outsize.commands.results.verify import verify
 from outsize.data.catalogue import open_data
 from outsize.data.split import write_split
 from outsize.data.statistics import BandStatistics

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 from tests.data.formats.classed.digit_files import draw_classes, draw_idx, write_idx
 
-from outsize.commands.check import check
-from outsize.commands.evaluate import compare, evaluate
-from outsize.commands.info import info
-from outsize.commands.init import init
+from outsize.commands.data.check import check
+from outsize.commands.data.init import init
 from outsize.commands.predict import images_of, predict
-from outsize.commands.report import report
+from outsize.commands.results.evaluate import evaluate, evaluate_two
+from outsize.commands.results.info import info
+from outsize.commands.results.report import report
 from outsize.commands.train import train
 from outsize.data.formats.classed import read_idx
 from outsize.errors import JobError, ModelError, OutsizeError, RunError
@@ -127,7 +127,7 @@ def test_pictures_of_a_folder_of_any_size(run: Path, tmp_path: Path) -> None:
 def test_two_runs_are_compared_and_reported(run: Path) -> None:
     found_of(run)
     evaluate(run, split="test", reporter=QUIET)
-    told = compare((run, run), split="test", reporter=QUIET)
+    told = evaluate_two((run, run), split="test", reporter=QUIET)
     assert (told["agreement"], told["accuracy"]) == (1, [1, 1])
     report([run], out=None, reporter=QUIET)
     page = (run / "report.html").read_text()

@@ -14,9 +14,9 @@ from PIL import Image
 from tests.tasks.detect.painted import STATISTICS, PaintedFinder, paint, write_scene
 
 from outsize.card import Card
-from outsize.commands.evaluate import compare, evaluate
 from outsize.commands.predict import predict
-from outsize.commands.report import report
+from outsize.commands.results.evaluate import evaluate, evaluate_two
+from outsize.commands.results.report import report
 from outsize.commands.train import train
 from outsize.data.boxes import no_boxes
 from outsize.data.formats.boxed import read_kitti
@@ -77,7 +77,7 @@ def test_from_job_to_report(job: Path) -> None:
     scores = evaluate(run.path, split="test", reporter=QUIET)
     assert set(scores["kitti"]) == {"Car", "Pedestrian", "Cyclist"}
     assert set(scores["kitti"]["Car"]) == {"height", "plain"}
-    told = compare((run.path, run.path), split="test", reporter=QUIET)
+    told = evaluate_two((run.path, run.path), split="test", reporter=QUIET)
     assert all(here == there for here, there in told["figures"].values())
     report([run.path], out=None, reporter=QUIET)
     page = (run.path / "report.html").read_text()

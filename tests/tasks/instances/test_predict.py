@@ -16,8 +16,8 @@ from scipy import ndimage
 from tests.tasks.instances.discs import DiscDetector, draw_discs, write_scene
 
 from outsize.card import Card
-from outsize.commands.evaluate import compare, evaluate
 from outsize.commands.predict import predict
+from outsize.commands.results.evaluate import evaluate, evaluate_two
 from outsize.data.catalogue import open_data
 from outsize.data.split import write_split
 from outsize.data.statistics import BandStatistics
@@ -117,9 +117,9 @@ def test_two_runs_of_objects_are_compared(run: RunFolder, tmp_path: Path) -> Non
     num = len(tree["annotations"])
     tree["annotations"] = tree["annotations"][5:]
     path.write_text(json.dumps(tree))
-    same = compare((run.path, run.path), split="test", reporter=quiet)
+    same = evaluate_two((run.path, run.path), split="test", reporter=quiet)
     assert same["agreement"] == 1.0
-    told = compare((run.path, other.path), split="test", reporter=quiet)
+    told = evaluate_two((run.path, other.path), split="test", reporter=quiet)
     assert told["num_objects"] == [num, num - 5]
     assert told["num_common"] == num - 5
     scores = evaluate(run.path, split="test", reporter=quiet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outsize.commands.init import _COLOURS
+from outsize.commands.data.init import _COLOURS
 from outsize.data.synthetic.scenes import CLASSES
 from outsize.tasks.segment.wrong import _apart, _perceived, wrong_colour
 

@@ -12,7 +12,7 @@ from outsize.errors import JobError, explain
 from outsize.job import Job
 from outsize.measurement import Measurement
 from outsize.progress import Reporter
-from outsize.report.measured import tree_of
+from outsize.report.measured import memory_table, tree_of
 
 if TYPE_CHECKING:
     from outsize.bench.cap import Cap
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from outsize.plan.plan import Plan
     from outsize.plan.way import StepRequest
     from outsize.planning.jobs import Planned
-
-_WIDTH = 120  # of the table
 
 
 def memory(
@@ -56,7 +54,7 @@ def memory(
         title = f"{measured.job.text}, on {measured.machine.name}"
         draw_memory(picture, tree_of(measured), title=title)
     rows = [{key: value for key, value in row.items() if key != "plan"} for row in measured.rows]
-    text = f"{_table(measured)}\nwritten: {bench.target}, {picture}; `outsize report {run.path}` shows both"
+    text = f"{memory_table(measured)}\nwritten: {bench.target}, {picture}; `outsize report {run.path}` shows both"
     told = {**measured.as_dict(), "rows": rows}
     reporter.say("bench", text, **told, path=str(bench.target), picture=str(picture))
     return measured
@@ -141,34 +139,3 @@ def _budgets(text: str) -> list[float | Cap]:
         needed, remedy = "shares or caps with commas between them", "write e.g. --budgets 0.5,0.33,0.25"
         raise JobError(explain("--budgets is empty", repr(text), needed, remedy))
     return found
-
-
-def _table(measured: Measurement) -> str:
-    """Draw the ways and what was seen of them, for a person."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from outsize.report.measured import HEADS, basis, cells, remarks_of, scatter_of
-
-    found = tree_of(measured)
-
-    console = Console(width=_WIDTH, force_terminal=False, color_system=None)
-    table = Table(box=box.SIMPLE_HEAD)
-    for number, head in enumerate(HEADS):
-        table.add_column(head, justify="right" if number else "left", no_wrap=True)
-    failures = []
-    for row in measured.rows:
-        if row["failed"] is None:
-            table.add_row(*map(escape, cells(row)))
-        else:
-            failures.append(f"  {row['label']} does not run: {row['failed']}")
-    with console.capture() as captured:
-        console.print(table)
-    control = found["control"]
-    scatter = scatter_of(control)
-    trust = [] if control is None else [f"  plain again is {control - 1:+.1%} from plain eager"]
-    trust = trust if scatter is None else [f"  {scatter}; smaller differences say nothing"]
-    remarks = [f"  {text}" for row in measured.rows for text in remarks_of(row)]
-    return "\n".join([basis(found), captured.get().rstrip(), *failures, *trust, *remarks])

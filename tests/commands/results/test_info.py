@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outsize.commands.info import info
+from outsize.commands.results.info import info
 from outsize.progress import Reporter
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import rasterio
 
-from outsize.commands.check import blocks_halo_px
-from outsize.commands.check import check as check_command
+from outsize.commands.data.check import blocks_halo_px
+from outsize.commands.data.check import check as check_command
 from outsize.job import load_job
 from outsize.progress import Reporter
 
@@ -87,7 +87,7 @@ def test_bands_that_the_scenes_lack_are_refused(run: Run, own_job: Path) -> None
 
 def test_a_model_that_is_none_is_refused_without_torch(own_job: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom outsize.commands.check import check\n"
+        "import sys\nfrom pathlib import Path\nfrom outsize.commands.data.check import check\n"
         "from outsize.errors import ModelError\nfrom outsize.progress import Reporter\n"
         "try:\n    check(Path(sys.argv[1]), overrides=['model.name=unett'], reporter=Reporter())\n"
         "except ModelError as error:\n    print(error)\nprint('torch' in sys.modules)"

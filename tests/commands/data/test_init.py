@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from tests.miniatures import draw_camvid_colours, draw_camvid_index, draw_cityscapes, draw_taco
 
-from outsize.commands.check import check
-from outsize.commands.init import init
+from outsize.commands.data.check import check
+from outsize.commands.data.init import init
 from outsize.errors import DataError, OutputError
 from outsize.job import load_job
 from outsize.progress import Reporter

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from tests.data.instances_pictures import draw_coco, draw_ids, draw_masks, draw_scene
 
-from outsize.commands.check import check
-from outsize.commands.init import init
+from outsize.commands.data.check import check
+from outsize.commands.data.init import init
 from outsize.job import load_job
 from outsize.progress import Reporter
 

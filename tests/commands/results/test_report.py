@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from outsize import cli
-from outsize.commands.report import report
+from outsize.commands.results.report import report
 from outsize.errors import OutputError
 from outsize.files.ownership import is_ours
 from outsize.measure.origin import origin

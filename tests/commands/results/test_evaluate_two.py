@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 
-from outsize.commands.evaluate import compare, evaluate
+from outsize.commands.results.evaluate import evaluate, evaluate_two
 from outsize.errors import RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
@@ -41,7 +41,7 @@ def _change(run: RunFolder, shift: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_run_agrees_with_itself(runs: tuple[RunFolder, RunFolder]) -> None:
-    result = compare((runs[0].path, runs[1].path), split="test", reporter=QUIET)
+    result = evaluate_two((runs[0].path, runs[1].path), split="test", reporter=QUIET)
     assert result["agreement"] == 1.0
     assert result["difference"] == 0.0
     scores = evaluate(runs[0].path, split="test", reporter=QUIET)
@@ -53,7 +53,7 @@ def test_a_run_agrees_with_itself(runs: tuple[RunFolder, RunFolder]) -> None:
 @pytest.mark.parametrize("shift", [0, 20])
 def test_what_differs_is_counted(runs: tuple[RunFolder, RunFolder], scenes: Path, shift: int) -> None:
     before, after = _change(runs[1], shift)
-    result = compare((runs[0].path, runs[1].path), split="test", reporter=QUIET)
+    result = evaluate_two((runs[0].path, runs[1].path), split="test", reporter=QUIET)
     valid = before < 6
     assert result["num_px"] == valid.sum()
     assert result["agreement"] == pytest.approx((before == after)[valid].mean(), abs=1e-6)
@@ -70,5 +70,5 @@ def test_what_differs_is_counted(runs: tuple[RunFolder, RunFolder], scenes: Path
 def test_runs_of_other_classes_are_refused(runs: tuple[RunFolder, RunFolder]) -> None:
     runs[1].job.write_text(runs[1].job.read_text().replace('"road"', '"street"'))
     with pytest.raises(RunError, match=r"b has other classes: found .*street.*needed .*road"):
-        compare((runs[0].path, runs[1].path), split="test", reporter=QUIET)
+        evaluate_two((runs[0].path, runs[1].path), split="test", reporter=QUIET)
     assert not runs[0].comparison.exists()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.commands.conftest import Run
 
-from outsize.commands.compare import compare
+from outsize.commands.results.compare import compare
 from outsize.measurement import Figure, Fingerprint, MeasuredJob, Measurement, write_measurement
 from outsize.progress import Reporter
 from outsize.report.published import NAMES, published

@@ -14,8 +14,8 @@ import torch
 from tests.conftest import write_job
 from torch import nn
 
+from outsize.commands.results.verify import verify
 from outsize.commands.train import train
-from outsize.commands.verify import verify
 from outsize.errors import PlanError, RunError, VerifyError
 from outsize.planning.planned import planned_otherwise
 from outsize.progress import Reporter

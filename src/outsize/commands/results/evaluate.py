@@ -29,7 +29,7 @@ def evaluate(run_path: Path, *, split: str, reporter: Reporter, aoi: Path | None
     return result
 
 
-def compare(
+def evaluate_two(
     paths: tuple[Path, Path], *, split: str, reporter: Reporter, aoi: Path | None = None
 ) -> dict[str, Any]:
     """Score two runs on the scenes of the first and count where they agree; leaves a file in it."""

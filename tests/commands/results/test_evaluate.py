@@ -17,8 +17,8 @@ from PIL import Image
 from rasterio.warp import transform_geom
 from scipy import ndimage
 
-from outsize.commands.evaluate import evaluate
 from outsize.commands.predict import predict
+from outsize.commands.results.evaluate import evaluate
 from outsize.errors import DataError, RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
