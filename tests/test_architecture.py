@@ -33,6 +33,7 @@ MANY_PARAMETERS = {
     ("cli/verbs.py", "train"),
     ("commands/predict.py", "predict"),
     ("data/synthetic/scenes.py", "draw_scene"),
+    ("strategies/replicate/layers.py", "batch_norm_over_ranks"),
     ("strategies/spatial/layers.py", "_conv_transpose2d"),
 }
 

@@ -36,6 +36,32 @@ def test_all_ranks_hear_the_same(gang: Gang) -> None:
     assert [each["part"] for each in (first, second, third)] == [slice(0, 2), slice(2, 4), slice(4, 7)]
 
 
+def _of_some(world: World) -> dict[str, Any]:
+    if world.rank == 1:
+        return {}
+    ordered = world.split([0, 2])
+    return {
+        "sum": ordered.sum({"a": 1.0 + world.rank}),
+        "broadcast": ordered.broadcast(world.rank),
+        "gather": ordered.gather(world.rank),
+        "all": [ordered.rank_of_all(each) for each in range(ordered.size)],
+        "of some": ordered.split([ordered.rank]).members,
+        "alone": ordered.split([ordered.rank]).is_alone,
+    }
+
+
+def test_some_ranks_meet_without_the_others(gang: Gang) -> None:
+    first, nobody, last = gang.run(3, _of_some)
+    assert nobody == {}
+    for each in (first, last):
+        assert each["sum"] == {"a": 4.0}
+        assert each["broadcast"] == 0
+        assert each["gather"] == [0, 2]
+        assert each["all"] == [0, 2]
+    assert (first["of some"], last["of some"]) == ((0,), (2,))
+    assert first["alone"]
+
+
 def test_a_process_alone_asks_nobody() -> None:
     assert _all_of_it(ALONE) == {
         "sum": {"a": 1.0, "b": 0.5},

@@ -30,7 +30,16 @@ class Meeting:
         self._store, self._rank, self._size = store, rank, size
         self._backend = "cpu:gloo,cuda:nccl" if own_gpus else "gloo"
         self._round = 0
+        self._groups: dict[tuple[tuple[int, ...], str], dist.ProcessGroup] = {}  # of this round
         self._begin()
+
+    def group(self, ranks: tuple[int, ...], name: str = "") -> dist.ProcessGroup:
+        """Return the group of some ranks, all of which come by here; another name is another group of them."""
+        if (ranks, name) not in self._groups:
+            made = dist.new_group(list(ranks), use_local_synchronization=True)
+            assert isinstance(made, dist.ProcessGroup), "asked for by a rank that is none of it"
+            self._groups[ranks, name] = made
+        return self._groups[ranks, name]
 
     def break_off(self) -> None:
         """Say that this rank cannot go on as all do, and leave: the others' collectives fail."""
@@ -98,7 +107,9 @@ class Meeting:
         if not dist.is_initialized():
             return
         if "nccl" in self._backend:  # its kernels would wait for the others for ever
-            dist.group.WORLD._get_backend(torch.device("cuda")).abort()  # type: ignore[union-attr]
+            for group in (*self._groups.values(), dist.group.WORLD):
+                group._get_backend(torch.device("cuda")).abort()  # type: ignore[union-attr]
+        self._groups.clear()
         dist.destroy_process_group()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -25,8 +25,24 @@ class World:
     local_rank: int = 0  # among those on this machine
     local_size: int = 1
     attempt: int = 0  # how often torchrun has begun anew
+    members: tuple[int, ...] = ()  # of some of a job's processes: their ranks among all; (): these are all
     pulse: Pulse | None = field(default=None, compare=False, repr=False)
     meeting: Meeting | None = field(default=None, compare=False, repr=False)
+
+    def split(self, members: Sequence[int]) -> World:
+        """Return some of these processes, of which this is one, as a world: sums and agreements are theirs alone."""
+        of_all = tuple(self.rank_of_all(each) for each in members)
+        return replace(self, rank=members.index(self.rank), size=len(members), members=of_all)
+
+    def rank_of_all(self, rank: int) -> int:
+        """Return the number among all processes of the job that one of these has."""
+        return self.members[rank] if self.members else rank
+
+    def group(self, name: str = "") -> dist.ProcessGroup | None:
+        """Return the group of torch that these meet in, apart from others of another name; None: that of all."""
+        if self.meeting is None or not (self.members or name):
+            return None
+        return self.meeting.group(self.members or tuple(range(self.size)), name)
 
     @property
     def is_owner(self) -> bool:
@@ -50,7 +66,7 @@ class World:
     def add_up(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
         if not self.is_alone:
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=self.group())
         return tensor
 
     def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -71,7 +87,7 @@ class World:
         if self.is_alone:
             return value
         held = [value if self.is_owner else None]
-        dist.broadcast_object_list(held, src=0)
+        dist.broadcast_object_list(held, src=self.rank_of_all(0), group=self.group())
         return held[0]  # type: ignore[return-value]
 
     def owners(self, make: Callable[[], T]) -> T:
@@ -92,7 +108,7 @@ class World:
         if self.is_alone:
             return [value]
         held: list[Any] = [None] * self.size
-        dist.all_gather_object(held, value)
+        dist.all_gather_object(held, value, group=self.group())
         return held
 
     def break_off(self) -> None:

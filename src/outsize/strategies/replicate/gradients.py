@@ -32,7 +32,7 @@ def replicated(step: Step, model: nn.Module, world: World, *, bucket_bytes: int 
     """
     if world.is_alone:
         return step
-    gradients = _Gradients(model, bucket_bytes)
+    gradients = _Gradients(model, world, bucket_bytes)
     waiting: dict[str, Tensor] = {}  # shares of the parts before
 
     def run(batch: Batch, *, last: bool) -> Terms:
@@ -72,6 +72,7 @@ class _Gradients:
     """Buckets of a model's gradients, and how far they have left in this backward."""
 
     model: nn.Module
+    world: World
     bucket_bytes: int
     _buckets: list[_Bucket] = field(default_factory=list)
     _place: dict[nn.Parameter, _Bucket] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class _Gradients:
         while self._next < len(self._buckets):
             self._send(self._buckets[self._next])
         present = torch.tensor(has, dtype=torch.int32)  # of the host: no rank waits for its GPU
-        dist.all_reduce(present)
+        self.world.add_up(present)
         sums = self.add_up(shares)
         for bucket in self._buckets:
             assert bucket.sent is not None
@@ -120,7 +121,7 @@ class _Gradients:
         """Sum small tensors over all ranks in one go."""
         device = next(self.model.parameters()).device
         row = torch.cat([each.detach().reshape(-1).to(device, torch.float64) for each in tensors])
-        dist.all_reduce(row)
+        self.world.add_up(row)
         parts = row.split([each.numel() for each in tensors])
         return [part.view(each.shape).to(each.dtype) for part, each in zip(parts, tensors, strict=True)]
 
@@ -157,7 +158,7 @@ class _Gradients:
                 view = place.view(parameter.shape)
                 view.zero_() if parameter.grad is None else view.copy_(parameter.grad)
                 parameter.grad = view
-        bucket.sent = dist.all_reduce(row, async_op=True)
+        bucket.sent = dist.all_reduce(row, group=self.world.group(), async_op=True)
         self._next += 1
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
+from outsize.ranks import World
 from outsize.strategies.replicate.share import Share
 
 _DRAWS = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "DropPath", "StochasticDepth"}
@@ -32,17 +33,17 @@ def look_across(model: nn.Module, share: Share, *, local_norm: bool = False) -> 
     for module in model.modules():
         kind: type[nn.Module] = getattr(module, "plain_class", type(module))
         if isinstance(module, _BatchNorm):
-            module.__class__ = kind if local_norm else _norm_across(kind)  # type: ignore[assignment]
+            module.__class__ = kind if local_norm else _norm_across(kind, share)  # type: ignore[assignment]
         elif kind.__name__ in _DRAWS:
             module.__class__ = _drawing_for_all(kind, share)
 
 
-def _norm_across(kind: type[nn.Module]) -> type[nn.Module]:
+def _norm_across(kind: type[nn.Module], share: Share) -> type[nn.Module]:
     """Return a class of batch norms whose statistics are of all ranks, whatever else its forward does."""
     forward: Callable[..., Any] = kind.forward
 
     def across(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        with _NormsAcross() if self.training else _nothing:
+        with _NormsAcross(share.world) if self.training else _nothing:
             return forward(self, *args, **kwargs)
 
     return type(kind.__name__, (kind,), _members(kind, across))
@@ -62,6 +63,10 @@ _nothing = _Nothing()
 class _NormsAcross(TorchFunctionMode):
     """Runs torch's batch norm in training over all ranks."""
 
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._group = world.group()
+
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -71,13 +76,13 @@ class _NormsAcross(TorchFunctionMode):
     ) -> Any:
         given = kwargs or {}
         return (
-            batch_norm_over_ranks(*args, **given)
+            batch_norm_over_ranks(*args, **given, group=self._group)
             if func is nn.functional.batch_norm
             else func(*args, **given)
         )
 
 
-def batch_norm_over_ranks(
+def batch_norm_over_ranks(  # noqa: PLR0913 (torch's arguments)
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -86,11 +91,13 @@ def batch_norm_over_ranks(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    group: dist.ProcessGroup | None = None,
 ) -> Tensor:
-    """Stand in for torch.nn.functional.batch_norm, by its own signature."""
+    """Stand in for torch.nn.functional.batch_norm, by its own signature; `group` are the ranks, None: all."""
     if not training:
         return torch.batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps, False)
-    result, mean, var, num = _Normalise.apply(input, weight, bias, eps)
+    result, mean, var, num = _Normalise.apply(input, weight, bias, eps, group)
     if running_mean is not None and running_var is not None:
         with torch.no_grad():
             running_mean.lerp_(mean.to(running_mean.dtype), momentum)
@@ -110,20 +117,25 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+        ctx: Any,
+        inputs: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+        group: dist.ProcessGroup | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         wide = _at_least_single(inputs)
         # each rank's mean and squares around it, which lose no digits; then those of all around the mean of all
         mean, var = torch.batch_norm_update_stats(wide, None, None, 0.0)  # var_mean takes four times as long
         num = wide.new_tensor([wide.numel() / wide.shape[1]])
         own = torch.cat((num, mean, var * num))
-        counts, means, around = _of_each_rank(own).split([1, len(mean), len(mean)], dim=1)
+        counts, means, around = _of_each_rank(own, group).split([1, len(mean), len(mean)], dim=1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         var = (around + counts * (means - mean).square()).sum(0) / total
         result = nn.functional.batch_norm(wide, mean, var, weight, bias, eps=eps).to(inputs.dtype)
         ctx.save_for_backward(inputs, weight, mean, var, total)
-        ctx.eps, ctx.has_bias = eps, bias is not None
+        ctx.eps, ctx.has_bias, ctx.group = eps, bias is not None, group
         ctx.mark_non_differentiable(mean, var, total)
         return result, mean, var, total
 
@@ -135,7 +147,7 @@ class _Normalise(torch.autograd.Function):
         grad_inputs, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
             wide, seen, torch.ones_like(mean) if weight is None else weight, *known
         )
-        of_all = _of_each_rank(torch.cat((grad_bias, grad_weight))).sum(0)
+        of_all = _of_each_rank(torch.cat((grad_bias, grad_weight)), ctx.group).sum(0)
         # what the weight and the bias get is this rank's part: it is summed with all other gradients
         shift, slope = (of_all / total).chunk(2)
         scale = (var + ctx.eps).rsqrt()
@@ -148,13 +160,14 @@ class _Normalise(torch.autograd.Function):
             None if weight is None else grad_weight.to(weight.dtype),
             grad_bias.to(mean.dtype) if ctx.has_bias else None,
             None,
+            None,
         )
 
 
-def _of_each_rank(own: Tensor) -> Tensor:
+def _of_each_rank(own: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """Gather a row of each rank: few numbers, of which gloo's ring of sums would take twice the time."""
-    rows = own.new_empty((dist.get_world_size(), len(own)))
-    dist.all_gather_into_tensor(rows.view(-1), own)
+    rows = own.new_empty((dist.get_world_size(group), len(own)))
+    dist.all_gather_into_tensor(rows.view(-1), own, group=group)
     return rows
 
 
