@@ -122,6 +122,8 @@ TESTED_THROUGH = {
     "infer.across": "commands/test_predict_ranks.py",
     "planning.clusters": "commands/test_plan.py",
     "planning.advice": "commands/test_plan.py",
+    "planning.telling": "commands/test_plan.py",
+    "files.append": "train/test_log.py",
     "strategies.overwritten": "strategies/saved/test_hooks.py",
     "strategies.swap.shuttle": "strategies/saved/test_moving.py",
 }

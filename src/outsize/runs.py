@@ -76,6 +76,11 @@ class RunFolder:
         return self.path / "tensorboard"
 
     @property
+    def accounts(self) -> Path:
+        """One JSON line for each time that a verb ran: how long, and what it did."""
+        return self.path / "accounts.jsonl"
+
+    @property
     def best(self) -> Path:
         """Weights and card of the best validation."""
         return self.path / "checkpoints" / "best.safetensors"

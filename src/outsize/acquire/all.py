@@ -67,7 +67,7 @@ def fetch_all(
             partial.with_name(f"{partial.name}.json").unlink(missing_ok=True)
 
     with (
-        reporter.bar("acquire", len(todo), "file") as bar,
+        reporter.bar("acquire", len(todo), "file", parallel=manners.parallel) as bar,
         Threads(manners.parallel, "acquire", "fetches files") as threads,
     ):
         futures: dict[Future[None], Remote] = {threads.submit(one, each): each for each in todo}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from outsize.accounts import accounted
 from outsize.commands import data, plan, predict, results, train
 from outsize.errors import OutputError, explain, listed
 from outsize.files.ownership import Consent, is_marked, mark, others_in
@@ -81,7 +82,8 @@ def _refuse_other_data(run: RunFolder, overwrite: bool) -> None:
 def _fill(run: RunFolder, device_name: str, reporter: Reporter) -> None:
     start_s, out = time.perf_counter(), run.path
     job_path = out / _JOB_NAME
-    tests = _draw_scenes(out / _DATA, reporter)
+    with accounted(run, "demo", reporter):
+        tests = _draw_scenes(out / _DATA, reporter)
     write_text(job_path, _JOB.format(run=out.resolve().as_posix(), task=FIRST, classes=_class_tables()))
     data.check(job_path, overrides=(), reporter=reporter)
     plan.plan(job_path, overrides=(), device_name=device_name, reporter=reporter)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.accounts import accounted
 from outsize.errors import JobError, OutputError, explain
 from outsize.files.ownership import NONE_GIVEN, Consent
 from outsize.infer.inputs import bands_of, open_inputs
@@ -57,30 +58,31 @@ def predict(  # noqa: PLR0913 (each is what a user may say)
     from outsize.tasks import task_of
 
     task, infos, world = task_of(job.task), [info for info, _ in scenes], world or ALONE
-    pick_device(device_name)
-    world.at("planning")
-    with naming(run.job):
-        ready = load_ready(
-            run.best,
-            job.limits,
-            infos,
-            task.cutting,
-            device_name=device_name,
-            precision=job.train.precision,
-            world=world,
-        )
-    for info in infos:  # refuse before the first scene is begun, not after hours
-        make_prepare(ready.card.bands, info, ready.card.statistics)
-    with leaving_no_empty_folder(folder) if world.is_owner else nullcontext():
-        return over_ranks(
-            world,
-            ready,
-            scenes,
-            lambda ready, scenes: task.predict(run.path, ready, scenes, job.predict, reporter),
-            reporter,
-            spreads=task.spreads,
-            one_table=any(files.grows for _, files in scenes),
-        )
+    with accounted(run, "predict", reporter) if world.is_owner else nullcontext():
+        pick_device(device_name)
+        world.at("planning")
+        with naming(run.job), reporter.doing("plan"):
+            ready = load_ready(
+                run.best,
+                job.limits,
+                infos,
+                task.cutting,
+                device_name=device_name,
+                precision=job.train.precision,
+                world=world,
+            )
+        for info in infos:  # refuse before the first scene is begun, not after hours
+            make_prepare(ready.card.bands, info, ready.card.statistics)
+        with leaving_no_empty_folder(folder) if world.is_owner else nullcontext():
+            return over_ranks(
+                world,
+                ready,
+                scenes,
+                lambda ready, scenes: task.predict(run.path, ready, scenes, job.predict, reporter),
+                reporter,
+                spreads=task.spreads,
+                one_table=any(files.grows for _, files in scenes),
+            )
 
 
 def _open_scenes(

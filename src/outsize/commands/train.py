@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.plan import say_plan
+from outsize.accounts import accounted
 from outsize.files.beside import clear_left
 from outsize.files.ownership import Consent
 from outsize.job import Job, load_job
@@ -73,6 +73,8 @@ def train(
             consent = Consent(overwrite=mode == "overwrite", take_over=take_over)
             tell = partial(reporter.say, "lock")
             stack.enter_context(working_in(run, "train", consent, tell=tell))
+            goes_on = mode == "resume" and run.state.exists()
+            stack.enter_context(accounted(run, "train", reporter, goes_on=goes_on))
             clear_left(run.best.parent, is_alone=True)
         refuse_apart(world, run.path)
         asked = overrides, own_device(world, device_name), mode
@@ -181,8 +183,10 @@ def _prepare(
     resuming = resumes(run, job, mode)
     changes = changes_of(run, job) if resuming else {}
     own = ranks.share_of(job)
-    prepared = prepare(own, device_name, reporter, starting=not resuming, ranks=ranks)
-    samples = open_samples(own, prepared, reporter)
+    with reporter.doing("plan"):
+        prepared = prepare(own, device_name, reporter, starting=not resuming, ranks=ranks)
+    with reporter.doing("look at labels"):
+        samples = open_samples(own, prepared, reporter)
     if resuming and not wants_another_plan(changes):
         prepared = replace(prepared, train_plan=plan_to_go_on_with(run, prepared, own, reporter))
     return _Begun(own, prepared, samples, changes, resuming)
@@ -197,6 +201,8 @@ def _begin(
     reporter: Reporter,
 ) -> bool:
     """Write down and say how the training is done from here on; False where it is finished."""
+    from outsize.planning.telling import say_plan
+
     prepared = begun.prepared
     if position is None:
         begin(run, job)

@@ -50,7 +50,8 @@ def over_ranks(
     own = (rest if world.is_owner else []) if one_table else world.deal(rest)
     alone = replace(ready, settings=replace(ready.settings, world=ALONE))
     world.at(f"{format_count(len(own), 'scene')} of its own")
-    done += predict(alone, [scenes[number] for number in own]) if own else []
+    with reporter.doing("predict", parallel=1 if one_table else min(world.size, max(1, len(rest)))):
+        done += predict(alone, [scenes[number] for number in own]) if own else []
     world.at("the end of the others")
     gathered = world.gather(done)
     for rank, results in enumerate(gathered[1:], start=1):

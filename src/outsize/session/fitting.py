@@ -60,14 +60,16 @@ def fit_job(
     taken = memory_taken(prepared.device, lambda: steps.prepared.train_plan, reporter)
 
     def score(model: nn.Module) -> Mapping[str, Any]:
-        return {
-            **taken(),  # before a validation, which takes memory of its own
-            **_validated(job, steps, model, saving.run.path),
-            "mix": saving.seen.as_dict(),
-            **what_moved(meter, reporter),
-        }
+        with reporter.doing("validate"):
+            return {
+                **taken(),  # before a validation, which takes memory of its own
+                **_validated(job, steps, model, saving.run.path),
+                "mix": saving.seen.as_dict(),
+                **what_moved(meter, reporter),
+            }
 
-    with closing(feed), reporter.bar("train", recipe.num_epochs * recipe.steps_per_epoch, "step") as bar:
+    num_steps = recipe.num_epochs * recipe.steps_per_epoch
+    with closing(feed), reporter.bar("train", num_steps, "step", parallel=world.size) as bar:
         bar.advance(done)
         hooks = Hooks(
             batches=partial(_batches, world, feed),
@@ -76,7 +78,7 @@ def fit_job(
             copied_s=feed.copied_s,
             stops=feed.stops,
             world=world,
-            **saving.hooks(),
+            **{name: reporter.doing("save")(hook) for name, hook in saving.hooks().items()},
         )
         with _shortage_reported():
             position = fit(prepared.model, step, recipe, hooks, _taken_up(state, feed, prepared.model))

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from outsize.files.append import append_whole
 from outsize.files.plain import read_plain
 from outsize.files.trees import MOST_JSON_BYTES, json_tree
 from outsize.runs import as_written, output_errors, write_text
@@ -100,16 +101,8 @@ class _Events:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Add to the end of a file all of `data` or, where the disk is full, nothing."""
-    with output_errors(path), path.open("ab", buffering=0) as file:
-        size_bytes = file.tell()
-        try:
-            if file.write(data) != len(data):
-                file.write(data[-1:])  # a nearly full disk takes a part; asked again, it says why
-                raise OSError("only a part was written")
-        except OSError:
-            file.truncate(size_bytes)
-            raise
+    with output_errors(path):
+        append_whole(path, data)
 
 
 def _means(times: list[dict[str, float]]) -> dict[str, float]:

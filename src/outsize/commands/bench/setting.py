@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.accounts import accounted
 from outsize.errors import JobError, explain
 from outsize.job import Job, dump_job, load_job
 from outsize.job.naming import naming
@@ -99,6 +100,7 @@ def benching(
     refuse_foreign(run)
     with (
         working_in(run, f"bench {kind}", tell=lambda text: reporter.say("lock", text)),
+        accounted(run, f"bench {kind}", reporter),
         leaving_no_empty_folder(run.bench),
         naming(job_path),
     ):

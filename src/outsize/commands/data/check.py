@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from outsize.accounts import accounted
 from outsize.errors import InUseError
 from outsize.job import Job, load_job
 from outsize.job.models import refuse_unknown_model, refuse_unknown_options
@@ -27,31 +28,34 @@ def check(job_path: Path, *, overrides: Sequence[str], reporter: Reporter) -> No
     from outsize.data.feeding import num_cores
     from outsize.data.split import write_split
 
-    num_threads = max(job.train.workers, num_cores())
-    with naming(job_path):
-        survey, known = open_and_count(
-            job.data, seed=job.seed, cache=run.labels, num_threads=num_threads, reporter=reporter
-        )
-        refuse_too_many(survey.corrupt, survey.num_images, job.data.max_bad_share)
-        halo_px = blocks_halo_px(job, next(iter(survey.scenes.values())).image.num_bands)
-        splits = make_splits(survey, job.data, seed=job.seed, halo_px=halo_px)
-    with ExitStack() as stack:
-        checked = check_data(
-            job.data,
-            splits,
-            num_threads=num_threads,
-            known=known,
-            bar=lambda total: stack.enter_context(reporter.bar("check", total, "part")),
-        )
-    written = f"written: {run.data}, {run.split}"
-    try:
-        with working_in(run, "check"):
-            write_split(run.split, checked.splits)
-            save(run.data, job.data, splits, checked)
-    except InUseError as error:
-        written = f"not written: {error}"
-    say_or_refuse(job.data, checked, reporter)
-    reporter.say("written", written)
+    with accounted(run, "check", reporter):
+        num_threads = max(job.train.workers, num_cores())
+        with naming(job_path), reporter.doing("check", parallel=num_threads):
+            survey, known = open_and_count(
+                job.data, seed=job.seed, cache=run.labels, num_threads=num_threads, reporter=reporter
+            )
+            refuse_too_many(survey.corrupt, survey.num_images, job.data.max_bad_share)
+            halo_px = blocks_halo_px(job, next(iter(survey.scenes.values())).image.num_bands)
+            splits = make_splits(survey, job.data, seed=job.seed, halo_px=halo_px)
+        with ExitStack() as stack:
+            checked = check_data(
+                job.data,
+                splits,
+                num_threads=num_threads,
+                known=known,
+                bar=lambda total: stack.enter_context(
+                    reporter.bar("check", total, "part", parallel=num_threads)
+                ),
+            )
+        written = f"written: {run.data}, {run.split}"
+        try:
+            with working_in(run, "check"):
+                write_split(run.split, checked.splits)
+                save(run.data, job.data, splits, checked)
+        except InUseError as error:
+            written = f"not written: {error}"
+        say_or_refuse(job.data, checked, reporter)
+        reporter.say("written", written)
 
 
 def blocks_halo_px(job: Job, in_channels: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from outsize.accounts import accounted
 from outsize.errors import RunError, explain
 from outsize.job import Job, load_job
 from outsize.progress import Reporter
@@ -19,13 +20,14 @@ def evaluate(run_path: Path, *, split: str, reporter: Reporter, aoi: Path | None
     run = open_run(run_path)
     job = load_job(run.job)
     task = task_of(job.task)
-    result = task.evaluate(run, job, split, open_split(run, job, split, aoi, reporter), reporter)
-    cited = job.published
-    result["published"] = cited.model_dump() if cited.scores or cited.classes else None
-    result["aoi"] = None if aoi is None else str(aoi)
-    known = read_json(run.scores, "evaluate") if run.scores.exists() else {}
-    write_json(run.scores, {**known, split: result})
-    reporter.say("scores", "\n".join(task.score_lines(split, result, run)), split=split, **result)
+    with accounted(run, "evaluate", reporter):
+        result = task.evaluate(run, job, split, open_split(run, job, split, aoi, reporter), reporter)
+        cited = job.published
+        result["published"] = cited.model_dump() if cited.scores or cited.classes else None
+        result["aoi"] = None if aoi is None else str(aoi)
+        known = read_json(run.scores, "evaluate") if run.scores.exists() else {}
+        write_json(run.scores, {**known, split: result})
+        reporter.say("scores", "\n".join(task.score_lines(split, result, run)), split=split, **result)
     return result
 
 
@@ -37,15 +39,16 @@ def evaluate_two(
     jobs = (load_job(runs[0].job), load_job(runs[1].job))
     _refuse_other_answers(runs, jobs)
     task = task_of(jobs[0].task)
-    result = {
-        "split": split,
-        "runs": [str(run.path) for run in runs],
-        "aoi": None if aoi is None else str(aoi),
-        **task.compare(runs, jobs, open_split(runs[0], jobs[0], split, aoi, reporter), reporter),
-    }
-    target = runs[0].path / task.info.comparison
-    write_json(target, result)
-    reporter.say("compared", "\n".join(task.comparison_lines(result, target)), **result)
+    with accounted(runs[0], "evaluate", reporter):
+        result = {
+            "split": split,
+            "runs": [str(run.path) for run in runs],
+            "aoi": None if aoi is None else str(aoi),
+            **task.compare(runs, jobs, open_split(runs[0], jobs[0], split, aoi, reporter), reporter),
+        }
+        target = runs[0].path / task.info.comparison
+        write_json(target, result)
+        reporter.say("compared", "\n".join(task.comparison_lines(result, target)), **result)
     return result
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.accounts import accounted
 from outsize.errors import PlanError, VerifyError, explain
 from outsize.job import load_job
 from outsize.job.naming import naming
@@ -39,25 +40,34 @@ def verify(
     task = task_of(job.task)
     info = open_image(_any_scene(run), job.data)
     train_plan = planned_otherwise(run)
-    pick_device(device_name)
-    with naming(run.job):
-        ready = load_ready(
-            run.best, job.limits, [info], task.cutting, device_name=device_name, precision="fp32"
-        )
-    result: dict[str, Any] = {"scene": str(info.path), "exact": ready.plan.exact, "tiled_equals_whole": {}}
-    failures = []
-    if not task.cutting.exactly:
-        reporter.say("verify", f"tiled = whole: not compared, {task.info.joined}")
-    elif ready.takes_whole:
-        reporter.say("verify", "tiled = whole: not compared, pictures of this size are not cut")
-    else:
-        failures += _tiles(ready, info, result, reporter)
-    failures += _training(train_plan, ready, job.train.loss, result, reporter)
-    write_json(run.verify, result)
-    if failures:
-        need = "tiled logits equal to whole ones, and a step as planned equal to the plain and to the resident one"
-        remedy = "report this model: its halo or its plan is derived wrongly"
-        raise VerifyError(explain(f"run {run.path} fails verification", "; ".join(failures), need, remedy))
+    with accounted(run, "verify", reporter):
+        pick_device(device_name)
+        with naming(run.job), reporter.doing("plan"):
+            ready = load_ready(
+                run.best, job.limits, [info], task.cutting, device_name=device_name, precision="fp32"
+            )
+        result: dict[str, Any] = {
+            "scene": str(info.path),
+            "exact": ready.plan.exact,
+            "tiled_equals_whole": {},
+        }
+        failures = []
+        if not task.cutting.exactly:
+            reporter.say("verify", f"tiled = whole: not compared, {task.info.joined}")
+        elif ready.takes_whole:
+            reporter.say("verify", "tiled = whole: not compared, pictures of this size are not cut")
+        else:
+            with reporter.doing("tiles"):
+                failures += _tiles(ready, info, result, reporter)
+        with reporter.doing("steps"):
+            failures += _training(train_plan, ready, job.train.loss, result, reporter)
+        write_json(run.verify, result)
+        if failures:
+            need = "tiled logits equal to whole ones, and a step as planned equal to the plain and to the resident one"
+            remedy = "report this model: its halo or its plan is derived wrongly"
+            raise VerifyError(
+                explain(f"run {run.path} fails verification", "; ".join(failures), need, remedy)
+            )
     return result
 
 

@@ -32,7 +32,7 @@ def refuse_early(path: Path, data: DataSection, splits: Splits, reporter: Report
     if checked is not None:
         refuse_problems(checked)
     elif num_threads:
-        with reporter.bar("classes", len(splits.train), "scene") as bar:
+        with reporter.bar("classes", len(splits.train), "scene", parallel=num_threads) as bar:
             refuse_unlearnable(data, splits, num_threads=num_threads, bar=bar)
 
 

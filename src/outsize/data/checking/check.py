@@ -116,7 +116,9 @@ def load_or_check(
                 data,
                 splits,
                 num_threads=num_threads,
-                bar=lambda total: stack.enter_context(reporter.bar("check", total, "part")),
+                bar=lambda total: stack.enter_context(
+                    reporter.bar("check", total, "part", parallel=num_threads)
+                ),
             )
         refuse_problems(checked)
         save(path, data, splits, checked)

@@ -73,7 +73,7 @@ def work_of_scene(tiles: Sequence[Tile], info: SceneInfo, settings: Settings) ->
 def _look(run: PassRun, plan: Passes, name: str, reporter: Reporter) -> None:
     if not run.num_early:
         return
-    with reporter.bar(f"look at {name}", run.num_early, "tile") as bar:
+    with reporter.bar(f"look at {name}", run.num_early, "tile", activity="look at scenes") as bar:
         run.early(lambda number: bar.advance(at=f"pass {number + 1} of {plan.num}"))
 
 

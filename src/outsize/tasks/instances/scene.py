@@ -102,7 +102,10 @@ def _predict_objects(
 ) -> dict[str, Any]:
     tiles = finder.tiles(info)
     start_s, waits = time.perf_counter(), Waits()
-    with SceneReader(info) as reader, reporter.bar(f"predict {info.path.name}", len(tiles), "tile") as bar:
+    with (
+        SceneReader(info) as reader,
+        reporter.bar(f"predict {info.path.name}", len(tiles), "tile", activity="predict") as bar,
+    ):
         objects = find_objects(finder, reader, tiles, inside=products.inside, bar=bar, waits=waits)
     sure, unsure = _apart(objects, finder.sure)
     tiles_s = time.perf_counter() - start_s

@@ -48,6 +48,7 @@ def predict_tiles(
     world.at(f"the tiles of {info.path.name}")
     todo = world.owners(lambda: _left_to_do(tiles, store, wanted, inside))
     own = world.deal(todo)
+    title, num_own = f"predict {info.path.name}", len(tiles) - len(todo) + len(own)
     num_begun = sum(1 for tile in tiles if inside is None or inside.meets(tile.core))
     prepare = make_prepare(card.bands, info, card.statistics, card.maps)
     decode_tiles = partial(decode, wanted=wanted)
@@ -66,7 +67,7 @@ def predict_tiles(
             reporter=reporter,
             waits=waits,
         ) as results,
-        reporter.bar(f"predict {info.path.name}", len(tiles) - len(todo) + len(own), "tile") as bar,
+        reporter.bar(title, num_own, "tile", activity="predict", parallel=world.size) as bar,
     ):
         bar.advance(len(tiles) - len(todo))
         for result in results:

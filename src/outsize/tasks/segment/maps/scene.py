@@ -152,7 +152,7 @@ def _predict(
             reporter.say("warning", text, scene=str(info.path), unanswered_px=num_unanswered)
         tiles_s = time.perf_counter() - start_s
         reporter.say("write", f"writing {products.map_path}", path=str(products.map_path))
-        with _staged(products) as staged:
+        with _staged(products) as staged, reporter.doing("write"):
             summary = _finish(store, info, card, staged, reporter)
     return {
         "scene": str(info.path.resolve()),  # found again from any folder

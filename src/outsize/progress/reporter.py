@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from outsize import stopping
+from outsize.progress.activities import Activities
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,19 +47,43 @@ class Reporter:
     def __init__(self, style: Style = "quiet") -> None:
         self.style = style
         self._live: tuple[Progress, dict[int, Any]] | None = None
+        self._activities = Activities()
 
     @contextmanager
-    def bar(self, title: str, total: int, unit: str) -> Iterator[Bar]:
-        """Show a bar with rate and time left while the block runs."""
+    def doing(self, activity: str, *, parallel: int = 1) -> Iterator[None]:
+        """Count the time of the block as that of an activity, which so many ranks, threads or connections share."""
+        with self._activities.doing(activity, parallel):
+            yield
+
+    @contextmanager
+    def noting(self) -> Iterator[Activities]:
+        """Note what is done in the block, apart from what is done around it."""
+        before, self._activities = self._activities, Activities()
+        try:
+            yield self._activities
+        finally:
+            self._activities = before
+
+    @contextmanager
+    def bar(
+        self, title: str, total: int, unit: str, *, activity: str | None = None, parallel: int = 1
+    ) -> Iterator[Bar]:
+        """Show a bar with rate and time left while the block runs, which is an activity (default: of its title)."""
         bar = Bar(self, title, total, unit)
-        if self.style != "bar":
-            yield bar
-            return
+        with self.doing(activity or title, parallel=parallel):
+            if self.style == "bar":
+                with self._shown(bar):
+                    yield bar
+            else:
+                yield bar
+
+    @contextmanager
+    def _shown(self, bar: Bar) -> Iterator[None]:
         with _make_live(self._console()) as live:
-            task = live.add_task(title, total=total, unit=unit, facts="")
+            task = live.add_task(bar.title, total=bar.total, unit=bar.unit, facts="")
             self._live = (live, {id(bar): task})
             try:
-                yield bar
+                yield
             finally:
                 self._live = None
 
