@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from outsize.job import AcquireSection, ClassSpec, Job, ObjectsSection, Phase, SplitSection
+from outsize.job import AcquireSection, BoxesSection, ClassSpec, Job, ObjectsSection, Phase, SplitSection
 
 _PLAIN = {
     int: "whole number",
@@ -78,6 +78,7 @@ def page() -> str:
             parts.append(_UNET)
         if name == "predict":
             parts.append(_table("[predict.objects]", ObjectsSection, ObjectsSection.__doc__ or ""))
+            parts.append(_table("[predict.boxes]", BoxesSection, BoxesSection.__doc__ or ""))
         if name == "train":
             parts.append(_table("[[train.phases]]", Phase, Phase.__doc__ or ""))
     for name, section in _BEFORE.items():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
+
+import pytest
 
 from outsize.job.load import dump_job, load_job
 from outsize.job.train import Phase, TrainSection
@@ -28,3 +31,12 @@ def test_phases_take_what_they_leave_out_from_the_section(job_path: Path) -> Non
 def test_plain_training_has_one_phase() -> None:
     section = TrainSection(epochs=3, lr=0.5)
     assert section.all_phases() == (Phase(epochs=3, lr=0.5, log_offset=section.log_offset),)
+
+
+@pytest.mark.parametrize(("rule", "lr"), [("linear", 0.8), ("root", 0.2 * 2)])
+def test_the_rate_follows_the_batch_where_it_is_meant_for_another(
+    rule: Literal["linear", "root"], lr: float
+) -> None:
+    section = TrainSection(lr=0.2, batch=40, lr_for_batch=10, lr_rule=rule, phases=(Phase(), Phase(lr=0.02)))
+    assert [phase.lr for phase in section.all_phases()] == pytest.approx([lr, lr / 10])
+    assert TrainSection(lr=0.2, batch=40, lr_rule=rule).all_phases()[0].lr == 0.2

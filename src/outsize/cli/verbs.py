@@ -211,7 +211,7 @@ def predict(
     gpus: Gpus = None,
     quiet: Quiet = False,
 ) -> None:
-    """Predict whole scenes: a map (COG), its confidence, polygons; or objects; or the class of each picture."""
+    """Predict whole scenes: a map (COG), its confidence, polygons; or objects, boxes, or the class of each picture."""
     refuse_little_address_space()
     from outsize.commands import predict as command
     from outsize.files.ownership import Consent

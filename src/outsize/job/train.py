@@ -35,6 +35,12 @@ class TrainSection(Section):
     samples_per_epoch: int | None = Field(None, ge=1, description="default: cover the scenes once")
     optimizer: Literal["sgd", "adamw"] = "adamw"
     lr: float = Field(1e-3, gt=0)
+    lr_for_batch: int | None = Field(
+        None, ge=1, description="batch that lr is meant for; with another one it changes by lr_rule"
+    )
+    lr_rule: Literal["linear", "root"] = Field(
+        "linear", description="N times the batch: N times lr, or its square root"
+    )
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(1e-4, ge=0)
     schedule: Literal["constant", "polynomial", "step", "cosine"] = "cosine"
@@ -49,7 +55,10 @@ class TrainSection(Section):
         "none", description="median frequency, or 1/ln(c+p)"
     )
     log_offset: float = Field(1.10, gt=1, description="c of 1/ln(c+p): the rarest class weighs 1/ln(c)")
-    augment: tuple[Literal["flip", "turn", "scale", "noise", "jitter", "blur"], ...] = ("flip", "turn")
+    augment: tuple[Literal["flip", "turn", "scale", "shift", "noise", "jitter", "light", "blur"], ...] = (
+        "flip",
+        "turn",
+    )
     rare_share: float = Field(0.0, ge=0, le=1, description="share of windows drawn where a rare class is")
     empty_share: float = Field(1.0, ge=0, le=1, description="largest share of windows with one class only")
     init: str | None = Field(
@@ -89,7 +98,14 @@ class TrainSection(Section):
         """Return the phases with every blank filled in; plain training has one."""
         blanks = {"epochs": self.epochs, "lr": self.lr, "log_offset": self.log_offset}
         phases = self.phases or (Phase(),)
-        return tuple(
+        filled = (
             phase.model_copy(update={k: v for k, v in blanks.items() if getattr(phase, k) is None})
             for phase in phases
         )
+        return tuple(phase.model_copy(update={"lr": self._for_batch(phase.lr)}) for phase in filled)
+
+    def _for_batch(self, lr: float | None) -> float:
+        """Return the rate of this batch, where `lr` is meant for another."""
+        assert lr is not None
+        times = self.batch / (self.lr_for_batch or self.batch)
+        return lr * (times if self.lr_rule == "linear" else times**0.5)

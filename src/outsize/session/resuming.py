@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _FIXED = ("data", "model", "train", "seed")  # what decides how a training goes on
 # but for these: what was saved fits all of them, and none decides which samples come next or how many steps there are
-_RATES = ("lr", "momentum", "weight_decay", "schedule", "warmup_steps", "power", "step_epochs", "step_factor")
+_SCHEDULE = ("schedule", "warmup_steps", "power", "step_epochs", "step_factor")
+_RATES = ("lr", "lr_for_batch", "lr_rule", "momentum", "weight_decay", *_SCHEDULE)
 _WAYS = ("precision", "fuse", "graph", "compile")  # to run a step, by a plan of their own
 _HABITS = ("early_stop_epochs", "checkpoint_steps", "workers")
 _FREE = re.compile(rf"train\.({'|'.join((*_RATES, *_WAYS, *_HABITS))}|phases\.\d+\.lr)")

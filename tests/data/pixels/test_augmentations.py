@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from outsize.data.pixels.augmentations import augment, draw_size, noise
+from outsize.data.pixels.augmentations import augment, draw_size, most_zoom, noise
 from outsize.data.pixels.sizes import resize
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.statistics import BandStatistics
@@ -181,3 +183,45 @@ def test_bytes_are_cut_off_and_not_wrapped() -> None:
 def test_jitter_is_for_colours() -> None:
     with pytest.raises(JobError, match=r"jitter.*found 2 bands, needed 3: red, green and blue"):
         _changed(("jitter",), 0)
+
+
+def test_light_changes_brightness_and_contrast_and_is_cut_off() -> None:
+    rng = np.random.default_rng(0)
+    image = rng.integers(60, 190, (3, 40, 50)).astype(np.uint8)
+    labels = ClassRaster(np.zeros((40, 50), np.uint8))
+    sample = Sample(image, np.ones((40, 50), np.bool_), labels)
+    offsets, gains = [], []
+    for seed in range(60):
+        found = augment(sample, ("light",), np.random.default_rng(seed), RGB).image
+        assert found.dtype == np.uint8
+        inner = (found > 0) & (found < 255)
+        lines = [np.polyfit(image[band][inner[band]], found[band][inner[band]], 1) for band in range(3)]
+        means = image.mean((1, 2))
+        gain = np.array([line[0] for line in lines])
+        offset = np.array([np.polyval(line, mean) - mean for line, mean in zip(lines, means, strict=True)])
+        np.testing.assert_allclose(gain, gain[0], atol=0.01)  # all bands alike
+        np.testing.assert_allclose(offset, offset[0], atol=0.5)
+        gains.append(gain[0])
+        offsets.append(offset[0])
+    assert 0.74 < min(gains) < 0.8
+    assert 1.2 < max(gains) < 1.26
+    assert -31 < min(offsets) < -24
+    assert 24 < max(offsets) < 31
+    bright = replace(sample, image=np.full_like(image, 250))
+    found = [augment(bright, ("light",), np.random.default_rng(seed), RGB).image for seed in range(20)]
+    assert max(each.max() for each in found) == 255
+
+
+def test_light_needs_numbers_whose_range_is_known() -> None:
+    sample = replace(_sample(), image=_sample().image.astype(np.float32))
+    with pytest.raises(JobError, match=r'"light".*found float32'):
+        augment(sample, ("light",), np.random.default_rng(0), STATISTICS)
+
+
+@pytest.mark.parametrize(("names", "most"), [((), 1.0), (("shift",), 1 / 0.9), (("scale", "shift"), 2.0)])
+def test_no_window_is_read_larger_than_said(names: tuple[str, ...], most: float) -> None:
+    assert most_zoom(names) == pytest.approx(most)
+    rng = np.random.default_rng(0)
+    if names:
+        sides = [draw_size(rng, 900, widely="scale" in names) for _ in range(500)]
+        assert 0.97 * most < max(sides) / 900 <= most + 1e-3

@@ -291,3 +291,30 @@ def test_scale_shows_more_or_less_of_the_scene(write_raster: WriteRaster) -> Non
     assert 0.49 < min(steps) < 0.6
     assert 1.7 < max(steps) < 2.01
     assert abs(np.mean(np.log2(steps))) < 0.1
+
+
+def test_shift_moves_a_picture_that_is_shown_whole_and_its_size_a_little(write_raster: WriteRaster) -> None:
+    ramp = 1.0 + np.arange(100, dtype=np.float32)[None, :].repeat(100, 0)  # one step for each column
+    path = write_raster("s.tif", ramp[None].repeat(2, 0))
+    write_raster("s_labels.tif", np.zeros((100, 100), np.uint8))
+    windows = TrainingWindows(
+        open_scenes([str(path)], "{stem}_labels.tif"),
+        TABLE,
+        tile_px=160,
+        augmentations=("shift",),
+        statistics=BandStatistics((2.0, 0.0), (1.0, 1.0)),
+        seed=1,
+    )
+    steps, begins = [], []
+    for index in range(150):
+        sample = windows.sample(0, index)
+        row, (cols,) = sample.image[0][80], np.nonzero(sample.valid[80])
+        assert not row[~sample.valid[80]].any()
+        steps.append(float(np.median(np.diff(row[cols[2] : cols[-2]]))))
+        begins.append(int(cols[0]) - 30)
+    windows.close()
+    assert 0.9 < min(steps) < 0.93
+    assert 1.07 < max(steps) < 1.12
+    assert min(begins) < -14
+    assert max(begins) > 14
+    assert max(np.abs(begins)) <= 16 * 1.1 + 6

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.formats.boxed.box_pictures import boxed, file, picture
 
 from outsize.data.boxes import IGNORED, NEUTRAL, SceneBoxes, gather
-from outsize.job import ClassSpec, DataSection
+from outsize.data.catalogue import find_data
+from outsize.data.statistics import BandStatistics
+from outsize.errors import DataError
+from outsize.job import ClassSpec, DataSection, TrainSection
+from outsize.progress import Reporter
 from outsize.tasks.detect.settle import FoundBoxes
-from outsize.tasks.detect.truth import are_counted, beside, named_truth, score
+from outsize.tasks.detect.truth import are_counted, beside, named_truth, open_samples, score
+from outsize.tasks.task import ToLearn
 from outsize.tiles.window import Window
 
 _CAR = ClassSpec(name="car", value=1, attribute="Auto")
@@ -59,3 +66,17 @@ def test_what_has_its_middle_outside_is_neither_scored_nor_wrong() -> None:
     assert truth.boxes.labels.tolist() == ["Auto", IGNORED, IGNORED]
     assert found.sides.tolist() == [[0, 0, 100, 50]]
     assert are_counted(np.zeros((2, 4)), (), None).tolist() == [True, True]
+
+
+def test_pictures_without_a_box_to_learn_are_refused(tmp_path: Path) -> None:
+    rows = "DontCare 0.00 0 -1.5 5 6 25 20 1.5 1.6 4 1 1 20 -1.6\n"
+    for number in range(2):
+        picture(tmp_path / f"image_2/{number}.png")
+        file(tmp_path / f"label_2/{number}.txt", rows)
+    survey = find_data(
+        boxed("kitti", tmp_path, split={"val": 0, "test": 0}), seed=0, cache=tmp_path / "cache"
+    )
+    statistics = BandStatistics((0.0,) * 3, (1.0,) * 3)
+    given = ToLearn(tuple(survey.scenes.values()), np.zeros(256, np.uint8), 1, statistics, TrainSection(), 0)
+    with pytest.raises(DataError, match="nothing to train on: found 2 pictures without a box"):
+        open_samples(given, Reporter("quiet"))

@@ -29,8 +29,8 @@ class ShuffledPictures:
         statistics: BandStatistics,
         seed: int,
     ) -> None:
-        if "scale" in augmentations:
-            found, need = "scale", "changes of a whole picture: flip, turn, noise, jitter, blur"
+        if of_windows := [name for name in augmentations if name in ("scale", "shift")]:
+            found, need = of_windows[0], "changes of a whole picture: flip, turn, noise, jitter, light, blur"
             raise JobError(explain("train.augment is not for whole pictures", found, need, "leave it out"))
         self._pictures = labelled_pictures(scenes, table, tile_px, as_float="noise" in augmentations)
         self._augmentations, self._statistics, self._seed = tuple(augmentations), statistics, seed

@@ -18,6 +18,8 @@ from outsize.errors import JobError, explain
 from outsize.units import Size, sides_of, size_of
 
 MAX_SCALE = 2.0  # and 1/2; beyond, bilinear reading would skip pixels
+SHIFT_SCALE, SHIFT_PX = 0.1, 16  # of a picture that is shown whole: FastBox meant it so
+LIGHT, CONTRAST = 30 / 255, 0.25  # of the range of whole numbers; about each band's mean
 GAIN, OFFSET, NOISE = 0.1, 0.1, 0.05  # of a band's standard deviation
 
 
@@ -65,6 +67,23 @@ def jitter(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sampl
     return replace(sample, image=recolour_pixels(sample.image, drawn))
 
 
+def light(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
+    """Make a picture brighter or darker, then change its contrast, as FastBox did; whole numbers are cut off."""
+    image = sample.image
+    if not np.issubdtype(image.dtype, np.integer):
+        need, remedy = "whole numbers, whose range is known", 'take "noise" instead, which is for any bands'
+        raise JobError(explain('"light" in train.augment is for pictures', image.dtype, need, remedy))
+    about = np.iinfo(image.dtype)
+    offset = rng.uniform(-LIGHT, LIGHT) * (int(about.max) - int(about.min))
+    gain = rng.uniform(1 - CONTRAST, 1 + CONTRAST)
+    mean = image.mean((1, 2), dtype=np.float64)
+    # the mean moves with the picture, and the contrast leaves it where it is
+    made = np.multiply(image, np.float32(gain), dtype=np.float32)
+    made += (offset + (1 - gain) * mean).astype(np.float32)[:, None, None]
+    np.rint(made, out=made)
+    return replace(sample, image=made.clip(about.min, about.max, out=made).astype(image.dtype))
+
+
 def soften(sample: Sample, rng: np.random.Generator, _: BandStatistics) -> Sample:
     """Blur every picture a little, some hardly."""
     sigma_px = draw_sigma_px(rng)
@@ -76,6 +95,7 @@ AUGMENTATIONS: dict[str, Callable[[Sample, np.random.Generator, BandStatistics],
     "turn": turn,
     "noise": noise,
     "jitter": jitter,
+    "light": light,
     "blur": soften,
 }
 
@@ -83,17 +103,26 @@ AUGMENTATIONS: dict[str, Callable[[Sample, np.random.Generator, BandStatistics],
 def augment(
     sample: Sample, names: Sequence[str], rng: np.random.Generator, statistics: BandStatistics
 ) -> Sample:
-    """Apply the named changes in order; `scale` is none of them, for it decides how much is read."""
+    """Apply the named changes in order; `scale` and `shift` are none of them, for they decide what is read."""
     for name in names:
         sample = AUGMENTATIONS[name](sample, rng, statistics)
     return sample
 
 
-def draw_size(rng: np.random.Generator, tile_px: Size) -> Size:
-    """Draw the size of the window that, brought to `tile_px`, is a change of scale: 1/2 to 2, even in log."""
-    zoom: float = MAX_SCALE ** rng.uniform(-1, 1)
+def draw_size(rng: np.random.Generator, tile_px: Size, *, widely: bool = True) -> Size:
+    """Draw the size of the window that, brought to `tile_px`, is a change of scale: 1/2 to 2, even in log; or less."""
+    zoom: float = (
+        MAX_SCALE ** rng.uniform(-1, 1) if widely else 1 / rng.uniform(1 - SHIFT_SCALE, 1 + SHIFT_SCALE)
+    )
     height, width = sides_of(tile_px)
     return size_of(round(height * zoom), round(width * zoom))
+
+
+def most_zoom(names: Sequence[str]) -> float:
+    """Return by how much the side of what is read may be longer than that of a training window."""
+    if "scale" in names:
+        return MAX_SCALE
+    return 1 / (1 - SHIFT_SCALE) if "shift" in names else 1.0
 
 
 def _each(sample: Sample, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Sample:

@@ -51,12 +51,17 @@ class Places:
     """
 
     def __init__(
-        self, scenes: Sequence[LabelledScene], index: BlockIndex | None = None, num_few: int = 1
+        self,
+        scenes: Sequence[LabelledScene],
+        index: BlockIndex | None = None,
+        num_few: int = 1,
+        *,
+        shift_px: int = 0,
     ) -> None:
         self._areas = [(number, area) for number, scene in enumerate(scenes) for area in areas_of(scene)]
         self._ends = np.cumsum([area.num_px for _, area in self._areas], dtype=np.float64)
         self.num_px = int(self._ends[-1])
-        self._index = index
+        self._index, self._shift_px = index, shift_px
         self._rare: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._mixed = np.empty(0, np.int64)
         if index is not None:
@@ -66,7 +71,7 @@ class Places:
     def anywhere(self, rng: np.random.Generator, side_px: Size) -> SceneWindow:
         """Draw a window; every place in every area is equally likely."""
         scene, area = self._areas[_pick(rng, self._ends)]
-        return _around(rng, scene, area, area, side_px)
+        return self._around(rng, scene, area, area, side_px)
 
     def at_rare(self, rng: np.random.Generator, side_px: Size) -> SceneWindow:
         """Draw a rare class, all alike, then a block by how much of that class it has, and a window there."""
@@ -82,7 +87,15 @@ class Places:
     def _at_block(self, rng: np.random.Generator, block: int, side_px: Size) -> SceneWindow:
         assert self._index is not None
         scene, area = self._areas[int(self._index.areas[block])]
-        return _around(rng, scene, area, Window(*self._index.windows[block].tolist()), side_px)
+        return self._around(rng, scene, area, Window(*self._index.windows[block].tolist()), side_px)
+
+    def _around(
+        self, rng: np.random.Generator, scene: int, area: Window, shown: Window, side_px: Size
+    ) -> SceneWindow:
+        height, width = sides_of(side_px)
+        row = _start(rng, (area.row, area.row_end), (shown.row, shown.row_end), height, self._shift_px)
+        col = _start(rng, (area.col, area.col_end), (shown.col, shown.col_end), width, self._shift_px)
+        return SceneWindow(scene, Window(row, col, height, width))
 
 
 def rare_classes(num_px: NDArray[np.integer[Any]]) -> list[int]:
@@ -101,18 +114,13 @@ def _pick(rng: np.random.Generator, ends: NDArray[np.float64]) -> int:
     return min(int(np.searchsorted(ends, rng.random() * ends[-1], side="right")), ends.size - 1)
 
 
-def _around(rng: np.random.Generator, scene: int, area: Window, shown: Window, side_px: Size) -> SceneWindow:
-    height, width = sides_of(side_px)
-    row = _start(rng, (area.row, area.row_end), (shown.row, shown.row_end), height)
-    col = _start(rng, (area.col, area.col_end), (shown.col, shown.col_end), width)
-    return SceneWindow(scene, Window(row, col, height, width))
-
-
-def _start(rng: np.random.Generator, area: tuple[int, int], shown: tuple[int, int], side_px: int) -> int:
+def _start(
+    rng: np.random.Generator, area: tuple[int, int], shown: tuple[int, int], side_px: int, shift_px: int
+) -> int:
     """Draw where a window begins that lies in `area` and holds `shown`, or lies in it where it is longer."""
     spare_px = area[1] - area[0] - side_px
-    if spare_px <= 0:  # centred on an area that it covers
-        return area[0] + spare_px // 2
+    if spare_px <= 0:  # centred on an area that it covers, or a little to a side
+        return area[0] + spare_px // 2 + (int(rng.integers(-shift_px, shift_px + 1)) if shift_px else 0)
     low, high = sorted((shown[1] - side_px, shown[0]))
     low, high = max(low, area[0]), min(high, area[1] - side_px)
     return int(rng.integers(low, high + 1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from outsize.data.boxes import BoxFiles
 from outsize.data.object_files import ObjectFiles
 from outsize.data.opened import OpenScenes, ready_for_processes
-from outsize.data.pixels import augment, draw_size, resize
+from outsize.data.pixels import SHIFT_PX, augment, draw_size, resize
 from outsize.data.sample import IGNORE, Sample
 from outsize.data.sampling.blocks import BlockIndex, areas_of
 from outsize.data.sampling.draw import EpochMix, Places, SceneWindow
@@ -46,8 +46,9 @@ class TrainingWindows:
     ) -> None:
         self._scenes, self._table, self._seed = tuple(scenes), table, seed
         self._tile_px, self._statistics = tile_px, statistics
-        self._scales = "scale" in augmentations
-        self._augmentations = tuple(name for name in augmentations if name != "scale")
+        self._widely = "scale" in augmentations
+        self._scales = self._widely or "shift" in augmentations
+        self._augmentations = tuple(name for name in augmentations if name not in ("scale", "shift"))
         self._adds_noise = "noise" in augmentations
         self._open = OpenScenes()
         self._objects, self._boxes = ObjectFiles(), BoxFiles()
@@ -57,7 +58,8 @@ class TrainingWindows:
         self._mix = mix or EpochMix()
         if self._mix.needs_index and index is None:
             raise ValueError("rare_share and empty_share need an index of the labels")
-        self._places = Places(self._scenes, index, self._num_few)
+        shift_px = SHIFT_PX if "shift" in augmentations else 0
+        self._places = Places(self._scenes, index, self._num_few, shift_px=shift_px)
         # enough windows to cover the scenes once
         self.samples_per_cover = max(1, round(self._places.num_px / num_px_of(tile_px)))
         self._keep_empty = self._share_kept()
@@ -79,7 +81,7 @@ class TrainingWindows:
         return augment(resize(drawn, self._tile_px), self._augmentations, rng, self._statistics)
 
     def _draw(self, rng: np.random.Generator, at_rare: bool, at_mixed: bool = False) -> SceneWindow:
-        side = draw_size(rng, self._tile_px) if self._scales else self._tile_px
+        side = draw_size(rng, self._tile_px, widely=self._widely) if self._scales else self._tile_px
         if at_mixed:
             return self._places.at_mixed(rng, side)
         return self._places.at_rare(rng, side) if at_rare else self._places.anywhere(rng, side)

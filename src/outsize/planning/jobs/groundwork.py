@@ -5,6 +5,7 @@ Every mistake that can be found without running a step or reading an image is re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,9 +158,8 @@ def _halo_of(job: Job, model: nn.Module, bands: Sequence[str]) -> Halo:
 def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:
     """Return the most objects that a training window may show; 0 where labels are classes of pixels."""
     from outsize.data.checking import most_in_window
-    from outsize.data.pixels import MAX_SCALE
+    from outsize.data.pixels import most_zoom
 
     if not job.data.objects:
         return 0
-    largest = MAX_SCALE if "scale" in job.train.augment else 1
-    return most_in_window(scenes, int(max(job.train.window_px) * largest))
+    return most_in_window(scenes, math.ceil(max(job.train.window_px) * most_zoom(job.train.augment)))

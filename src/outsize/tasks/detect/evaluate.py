@@ -64,8 +64,8 @@ def score_lines(split: str, result: Mapping[str, Any], run: RunFolder) -> list[s
         if min(counted.values()) < NUM_SAMPLES:
             most = {each: most_ap(num, "ap_40") if num else None for each, num in counted.items()}
             lines.append(f"{'  at most, so few, 40 points':<31}" + _row(most))
-    lines.append(f"{'COCO':<16}" + "".join(f"{head:>11}" for head in _HEADS))
-    lines.append(" " * 16 + "".join(f"{format_score(result['box'][head]):>11}" for head in _HEADS))
+    lines.append(f"{'COCO':<16}" + "".join(f"{head.removeprefix('ap_'):>9}" for head in _HEADS))
+    lines.append(" " * 16 + "".join(f"{format_score(result['box'][head]):>9}" for head in _HEADS))
     for name, row in result["box"]["classes"].items():
         figures = f"AP {format_score(row['ap'])}, AP50 {format_score(row['ap50'])}"
         lines.append(f"{name:<16}{figures}, {row['num_true']:,} true, {row['num_found']:,} found")
@@ -135,5 +135,5 @@ def _draw(run: RunFolder, job: Job, subject: Subject, truth: SceneBoxes, found: 
     counts = truth.class_ids >= 0
     true = FoundBoxes(truth.boxes.sides, truth.class_ids, truth.boxes.scores).take(counts)
     panels = {f"{subject.name}: {len(true)} labelled": true, f"{len(found)} found": found}
-    colours = [each.colour for each in job.data.classes]
-    draw_boxes(run.picture, subject.scene.image, panels, colours, bands=job.data.bands)
+    classes = [(each.name, each.colour) for each in job.data.classes]
+    draw_boxes(run.picture, subject.scene.image, panels, classes, bands=job.data.bands)

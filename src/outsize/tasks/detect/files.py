@@ -73,8 +73,7 @@ def write_products(
     if "vectors" in files:
         write_objects(files["vectors"], _as_objects(sure), info, class_names=names)
     if "picture" in files:
-        colours = [colour for _, colour in classes]
-        draw_boxes(files["picture"], info, {f"{len(sure)} found": sure}, colours, bands=bands)
+        draw_boxes(files["picture"], info, {f"{len(sure)} found": sure}, classes, bands=bands)
 
 
 def write_boxes(path: Path, found: FoundBoxes, info: SceneInfo, names: Sequence[str]) -> None:

@@ -15,18 +15,21 @@ from outsize.tasks.pictures import GAP_PX, Colour, stretch
 from outsize.tiles.window import Window, middle_window
 
 SIDE_PX = 1536  # of the part of a large scene that is shown
-_TITLE_PX, _LINE_PX = 28, 2
+_TITLE_PX, _SWATCH_PX, _LINE_PX = 28, 12, 2
 
 
 def draw_boxes(
     path: Path,
     info: SceneInfo,
     panels: Mapping[str, FoundBoxes],
-    colours: Sequence[Colour],
+    classes: Sequence[tuple[str, Colour]],
     *,
     bands: Sequence[str] = (),
 ) -> None:
-    """Write a PNG of a scene, or of the middle of its boxes, once below the other for each list under its title."""
+    """Write a PNG of a scene, or of the middle of its boxes, once below the other for each list under its title.
+
+    The title is followed by the colour, number and name of the classes that are shown.
+    """
     from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
     about = PngImagePlugin.PngInfo()
@@ -41,7 +44,16 @@ def draw_boxes(
     for number, (title, boxes) in enumerate(panels.items()):
         top = number * step_px + _TITLE_PX
         page.paste(Image.fromarray(seen), (0, top))
-        brush.text((4, top - _TITLE_PX / 2), title, fill="black", font=font, anchor="lm")
+        at_px, middle_px = 4.0, top - _TITLE_PX / 2
+        for text, colour in (title, None), *_legend(boxes, classes):
+            if colour is not None:
+                brush.rectangle(
+                    [at_px, middle_px - _SWATCH_PX / 2, at_px + _SWATCH_PX, middle_px + _SWATCH_PX / 2],
+                    fill=colour,
+                )
+                at_px += _SWATCH_PX + 4
+            brush.text((at_px, middle_px), text, fill="black", font=font, anchor="lm")
+            at_px += font.getlength(text) + 14
         moved = boxes.sides - np.array([place.col, place.row] * 2)
         for sides, class_id in zip(
             np.round(moved).astype(int).tolist(), boxes.class_ids.tolist(), strict=True
@@ -54,9 +66,14 @@ def draw_boxes(
                 min(max(lower, upper, 0), place.height) + top,
             ]
             if right > 0 and lower > 0 and left < place.width and upper < place.height:
-                brush.rectangle(corners, outline=colours[class_id], width=_LINE_PX)
+                brush.rectangle(corners, outline=classes[class_id][1], width=_LINE_PX)
     with write_beside(path) as temporary:
         page.save(temporary, format="png", compress_level=3, pnginfo=about)
+
+
+def _legend(boxes: FoundBoxes, classes: Sequence[tuple[str, Colour]]) -> list[tuple[str, Colour | None]]:
+    counts = np.bincount(boxes.class_ids, minlength=len(classes)).tolist()
+    return [(f"{num} {name}", colour) for num, (name, colour) in zip(counts, classes, strict=True) if num]
 
 
 def _place(panels: Sequence[FoundBoxes], info: SceneInfo) -> Window:

@@ -6,7 +6,6 @@ from outsize.infer.cutting import Cutting
 from outsize.tasks.detect import evaluate, predict, terms, truth
 from outsize.tasks.detect.info import INFO
 from outsize.tasks.task import Task
-from outsize.tasks.windows import open_windows
 
 TASK = Task(
     INFO,
@@ -16,7 +15,7 @@ TASK = Task(
     complete=terms.complete,
     loss_on_shapes=terms.loss_on_shapes,
     is_local=terms.is_local,
-    samples=open_windows,
+    samples=truth.open_samples,
     validate=truth.validate,
     cutting=Cutting(terms.halo, terms.DetectorOnShapes, exactly=False),
     products=predict.products_for,

@@ -12,16 +12,19 @@ from torch import nn
 
 from outsize.data.boxes import IGNORED, NEUTRAL, Boxes, BoxFiles, SceneBoxes
 from outsize.data.object import Object
+from outsize.data.sample import Samples
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, explain
 from outsize.job import DataSection
 from outsize.metrics.instances import Pictured, Precision, average_precision
 from outsize.metrics.kitti import CLASSES, KittiScores, kitti_scores
+from outsize.progress import Reporter
 from outsize.raster.polygons import AreaOfInterest
 from outsize.tasks.detect.files import as_named
 from outsize.tasks.detect.finding import BoxFinder, find_boxes
 from outsize.tasks.detect.settle import FoundBoxes
-from outsize.tasks.task import HeldBack
+from outsize.tasks.task import HeldBack, ToLearn
+from outsize.tasks.windows import open_windows
 from outsize.tiles.window import Window
 
 _FINE = 4  # parts of a pixel that COCO's measure is given boxes in
@@ -48,6 +51,15 @@ def true_boxes(scene: LabelledScene, files: BoxFiles) -> SceneBoxes:
         need, remedy = "boxes", "set task = 'detect' and train again"
         raise DataError(explain(f"{scene.image.path} is not labelled by boxes", "other labels", need, remedy))
     return files.of(scene.boxes, scene.image.shrink)
+
+
+def open_samples(given: ToLearn, reporter: Reporter) -> tuple[Samples, NDArray[np.int64] | None]:
+    """Open what windows are drawn from; refuse scenes in which there is no box to learn."""
+    files = BoxFiles()
+    if not any((true_boxes(scene, files).class_ids >= 0).any() for scene in given.scenes):
+        found, need = f"{len(given.scenes)} pictures without a box of a class", "at least one"
+        raise DataError(explain("nothing to train on", found, need, "see what `outsize check` counts"))
+    return open_windows(given, reporter)
 
 
 def named_truth(held: SceneBoxes, data: DataSection) -> Boxes:

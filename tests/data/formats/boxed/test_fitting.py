@@ -35,8 +35,8 @@ def test_labels_are_told_apart_without_regard_to_case() -> None:
 
 
 def test_an_unknown_label_is_told_with_the_nearest() -> None:
-    with pytest.raises(JobError, match=r"found 'cars'.*nearest: 'car'"):
-        in_classes(gather([[0, 0, 1, 1]], ["cars"]), boxed("voc", Path(), "car"), SOURCE)
+    with pytest.raises(JobError, match=r"found 'cars'.*nearest: 'Car'"):
+        in_classes(gather([[0, 0, 1, 1]], ["cars"]), boxed("voc", Path(), "Car"), SOURCE)
     with pytest.raises(JobError, match=r"data.joined.van names no class"):
         in_classes(
             gather([[0, 0, 1, 1]], ["van"]), boxed("voc", Path(), "car", joined={"van": "cor"}), SOURCE

@@ -184,3 +184,10 @@ def test_real_frames(tmp_path: Path) -> None:
     survey = find_data(boxed("kitti", _REAL), seed=0, cache=tmp_path)
     assert len(survey.scenes) == 13
     assert not survey.faults
+
+
+def test_a_folder_without_pictures_is_told(tmp_path: Path) -> None:
+    for name in ("image_2", "label_2"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match=r"no pictures in .*image_2: found none"):
+        raise find_boxed(boxed("kitti", tmp_path), 0).faults[0]

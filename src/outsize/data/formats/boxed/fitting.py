@@ -71,8 +71,11 @@ def in_classes(boxes: Boxes, data: DataSection, source: Path) -> SceneBoxes:
     ids = []
     for label in boxes.labels.tolist():
         if label.lower() not in numbers:
-            known = [label for label, number in numbers.items() if number >= 0]
-            near = difflib.get_close_matches(label.lower(), known, n=1, cutoff=0.0)
+            known = {
+                each.lower(): each
+                for each in (*(spec.attribute or spec.name for spec in data.classes), *data.joined)
+            }
+            near = [known[each] for each in difflib.get_close_matches(label.lower(), known, n=1, cutoff=0.0)]
             need = f"one of data.classes: {listed([each.name for each in data.classes], 6)}"
             remedy = f"list it there, in data.neutral or in data.left_out; nearest: {near[0]!r}"
             raise JobError(

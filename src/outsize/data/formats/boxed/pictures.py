@@ -64,6 +64,9 @@ def find_boxed(data: DataSection, seed: int) -> Layout:
         return Layout(faults=(DataError(explain(f"no pictures in {root}", "no such folder", need, remedy)),))
     pictures, labels = found[0]
     paths = _pictures_below(pictures)
+    if not paths:
+        need, remedy = f"pictures ({', '.join(_ENDINGS)})", "copy them there, or correct data.root"
+        return Layout(faults=(DataError(explain(f"no pictures in {pictures}", "none", need, remedy)),))
     files = {path: (labels / path.relative_to(pictures)).with_suffix(place.ending) for path in paths.values()}
     try:
         shared = _shared(data, paths, root) or share_pictures(sorted(files), data, seed)
