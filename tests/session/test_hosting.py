@@ -14,7 +14,6 @@ from tests.commands.tiny_jobs import trained
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from outsize.commands import train as training
 from outsize.commands.train import train
 from outsize.data.batch import Batch
 from outsize.errors import PlanError
@@ -27,7 +26,7 @@ from outsize.planning.jobs.planning import Plans
 from outsize.progress import Reporter
 from outsize.report.page import make_page
 from outsize.runs import RunFolder
-from outsize.session import validating
+from outsize.session import training, validating
 from outsize.session.hosting import host_has_room, what_moved
 from outsize.strategies import compose
 from outsize.strategies.offload import weights_of

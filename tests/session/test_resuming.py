@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from outsize.commands import train as training
 from outsize.commands.train import train
 from outsize.errors import InUseError, OutputError, RunError
 from outsize.job import load_job
 from outsize.plan.plan import Fuse
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.session import validating
+from outsize.session import training, validating
 from outsize.session.resuming import _change, _differing, is_finished, resumes
 from outsize.strategies.kernels.norm import fused
 from outsize.train.loop import Position

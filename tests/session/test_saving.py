@@ -16,12 +16,11 @@ from torch import nn
 
 from outsize import stopping
 from outsize.card import load_checkpoint
-from outsize.commands import train as training
 from outsize.commands.train import train
 from outsize.errors import DivergedError, RunError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.session import validating
+from outsize.session import training, validating
 from outsize.train.checkpoint import earlier, saved_step
 
 _TINY = (

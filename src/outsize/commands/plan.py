@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from outsize.accounts import accounted
 from outsize.errors import InUseError, JobError, explain
-from outsize.job import Job, load_job
+from outsize.job import load_job
 from outsize.job.naming import naming
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, refuse_foreign, working_in
-from outsize.units import format_seconds
 
 if TYPE_CHECKING:
     from outsize.planning.jobs import Planned
@@ -40,7 +39,7 @@ def plan(
     from outsize.planning.advice import course_for
     from outsize.planning.jobs import lay, plan_job
     from outsize.planning.situation import Ranks, share_of, situation_here, situation_named
-    from outsize.planning.telling import say_cuts, say_plan, say_request, say_shares, say_where
+    from outsize.planning.telling import say_cuts, say_plan, say_request, say_shares, say_spread, say_where
 
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
@@ -48,7 +47,7 @@ def plan(
     _refuse_two_machines(gpu, link, device_name)
     if link is not None and gpu is not None:
         with naming(job_path):
-            _say_spread(job, gpu, num_gpus, link, reporter)
+            say_spread(job, gpu, num_gpus, link, reporter)
         return
     beyond = None if gpu is None else find_machine(gpu).beyond_host(num_gpus)
     device = None if gpu is not None else pick_device(device_name)
@@ -90,17 +89,6 @@ def _refuse_two_machines(gpu: str | None, link: str | None, device_name: str) ->
         found = f"--gpu {gpu} --device {device_name}"
         need = "one machine: a named one, or a device that is here"
         raise JobError(explain("a plan is for one machine", found, need, "leave out one of them"))
-
-
-def _say_spread(job: Job, gpu: str, num_gpus: int, link: str, reporter: Reporter) -> None:
-    """Say how a job is spread over GPUs with a link between them: the fastest way, and the others beside it."""
-    from outsize.planning.clusters import spread_over
-
-    best, *others = spread_over(job, gpu, num_gpus, link, reporter)
-    reporter.say("spread", "\n".join(best.lines()), **best.as_dict())
-    for each in others:
-        more = f"{format_seconds(each.found.epoch_s)} for an epoch, efficiency {each.efficiency:.0%}"
-        reporter.say("slower", f"  slower: {each.lines()[0]}: {more}", **each.as_dict())
 
 
 def _record(planned: Planned, run: RunFolder, reporter: Reporter) -> None:

@@ -93,3 +93,14 @@ def say_request(job: Job, planned: Planned, beyond: str | None, reporter: Report
     if beyond is not None:
         lines.append("  these are for all hosts together, and most job scripts ask for one host: divide them")
     reporter.say("request", "\n".join(lines), **found.as_dict())
+
+
+def say_spread(job: Job, gpu: str, num_gpus: int, link: str, reporter: Reporter) -> None:
+    """Say how a job is spread over GPUs with a link between them: the fastest way, and the others beside it."""
+    from outsize.planning.clusters import spread_over
+
+    best, *others = spread_over(job, gpu, num_gpus, link, reporter)
+    reporter.say("spread", "\n".join(best.lines()), **best.as_dict())
+    for each in others:
+        more = f"{format_seconds(each.found.epoch_s)} for an epoch, efficiency {each.efficiency:.0%}"
+        reporter.say("slower", f"  slower: {each.lines()[0]}: {more}", **each.as_dict())
