@@ -21,6 +21,7 @@ from outsize.stopping import Stopped
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     mark(tmp_path)
+    (tmp_path / "job.toml").touch()
     return RunFolder(tmp_path)
 
 
@@ -52,6 +53,14 @@ def test_a_verb_that_fails_is_accounted_for_once_it_had_begun(run: RunFolder) ->
         ("check", "failed"),
         ("train", "stopped"),
     ]
+
+
+def test_a_new_run_that_comes_to_nothing_has_no_account(tmp_path: Path) -> None:
+    mark(tmp_path)
+    run, reporter = RunFolder(tmp_path), Reporter()
+    with pytest.raises(DataError), accounted(run, "train", reporter), reporter.doing("plan"):
+        raise DataError("no data")
+    assert not run.accounts.exists()
 
 
 def test_nothing_is_left_in_a_folder_that_is_not_ours(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Account:
 
 @contextmanager
 def accounted(run: RunFolder, verb: str, reporter: Reporter, *, goes_on: bool = False) -> Iterator[None]:
-    """Write down in a run what the block took; where it fails, only if it had begun with anything.
+    """Write down in a run what the block took; where it fails, only in a run that has more to tell.
 
     A full disk does not undo what the verb has done: that its account could not be kept is a warning.
     """
@@ -68,7 +68,7 @@ def accounted(run: RunFolder, verb: str, reporter: Reporter, *, goes_on: bool = 
         try:
             yield
         except BaseException as error:
-            if noted.any:
+            if noted.any and run.job.is_file():  # what came to nothing leaves nothing
                 with suppress(OutputError):  # the error itself says more
                     keep("stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
             raise
