@@ -19,8 +19,8 @@ from outsize.strategies.cudagraph import capture as graphed
 from outsize.strategies.kernels.layers import fusible
 from outsize.strategies.kernels.norm import batch_norm
 from outsize.tasks.segment.terms import loss_on_shapes
-from outsize.train.claims import ProvingGround, of_fuse, of_recording, of_step
-from outsize.train.proving import prove_step
+from outsize.train.prove.claims import ProvingGround, of_fuse, of_recording, of_step
+from outsize.train.prove.steps import prove_step
 
 PLAN = Plan(purpose="train", batch=2, limit_bytes=1, peak_bytes=1, exact=True, why=())
 

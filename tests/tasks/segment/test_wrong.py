@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from outsize.commands.data.init import _COLOURS
 from outsize.data.synthetic.scenes import CLASSES
+from outsize.tasks.first_job import COLOURS
 from outsize.tasks.segment.wrong import _apart, _perceived, wrong_colour
 
 DEMO = [each.colour for each in CLASSES]
-INIT = [(int(text[1:3], 16), int(text[3:5], 16), int(text[5:], 16)) for text in _COLOURS]
+INIT = [(int(text[1:3], 16), int(text[3:5], 16), int(text[5:], 16)) for text in COLOURS]
 
 
 @pytest.mark.parametrize("classes", [DEMO, INIT, [(0, 0, 0), (255, 255, 255)], [*DEMO, (0, 0, 0)]])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.accounts import accounted
-from outsize.errors import PlanError, VerifyError, explain
+from outsize.errors import VerifyError, explain
 from outsize.job import load_job
 from outsize.job.naming import naming
 from outsize.progress import Reporter
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from outsize.infer.ready import Ready
     from outsize.plan.plan import Plan
     from outsize.raster.reading import SceneInfo
-    from outsize.train.claims import ProvingGround
-    from outsize.train.proofs import StepProof, SwapProof
 
 
 def verify(
@@ -94,84 +91,23 @@ def _tiles(ready: Ready, info: SceneInfo, result: dict[str, Any], reporter: Repo
 def _training(
     plan: Plan | None, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter
 ) -> list[str]:
-    """Try what the plan of the training does, and say of each strategy of it whether that proves it."""
-    from outsize.train import claims as of
-    from outsize.train.proving import changes_numbers
+    """Try what the plan of the training does, and tell each strategy's proof when it is there."""
+    from outsize.train.prove import ProvingGround, prove_plan
 
     result["strategies"] = []
     if plan is None:
         reporter.say("verify", "training: the plain step, or its plan is not known: nothing to prove")
         return []
-    ground = of.ProvingGround(ready.model, ready.card, loss, ready.halo.stride_px, ready.settings.device)
-    failures, claims = [], []
-    if plan.compile is not None:
-        reporter.say(
-            "verify", f"compiling {len(plan.compile.paths)} blocks to compare them: this takes a while"
-        )
-        missing = of.of_compile(ground.device)
-        if missing is not None:
-            claims.append(missing)
-            plan = replace(plan, compile=None)
-    proof = None
-    if changes_numbers(plan):
-        try:
-            proof = _step(plan, ground, result, reporter)
-        except PlanError as error:
-            if plan.compile is None:
-                raise
-            claims.append(of.not_compiled(str(error)))
-            plan = replace(plan, compile=None)
-            proof = _step(plan, ground, result, reporter) if changes_numbers(plan) else None
-        if proof is not None:
-            claims += of.of_step(plan, proof, ground)
-            failures += _failed_step(proof)
-    if plan.swap is not None:
-        swap = _swap(plan, ground, result, reporter)
-        claims.append(of.of_swap(swap, ground.device.type))
-        failures += (
-            [] if swap.passed else [f"a swapped step differs from the resident one by {swap.apart.worst}"]
-        )
-    others = [] if plan.fuse is None else [of.of_fuse(plan, ground)]
-    others += of.of_recording(plan, ground) if plan.graph or plan.paged else []
-    failures += [each.text() for each in others if each.failed]
-    result["strategies"] = [each.as_dict() for each in (*claims, *others)]
-    for claim in (*claims, *others):
-        reporter.say("verify", claim.text(), **claim.as_dict())
+    ground = ProvingGround(ready.model, ready.card, loss, ready.halo.stride_px, ready.settings.device)
+    failures = []
+    for found in prove_plan(plan, ground):
+        reporter.say("warning" if found.is_warning else "verify", found.text, **found.details)
+        if found.kept_as == "strategies":
+            result["strategies"].append(found.details)
+        elif found.kept_as is not None:
+            result[found.kept_as] = found.details
+        failures += [found.failure] if found.failure else []
     return failures
-
-
-def _failed_step(proof: StepProof) -> list[str]:
-    if proof.passed or not proof.exact:
-        return []
-    return [f"a step as planned differs from the plain one by {proof.apart.worst}"]
-
-
-def _step(plan: Plan, ground: ProvingGround, result: dict[str, Any], reporter: Reporter) -> StepProof:
-    from outsize.train.proving import prove_step
-
-    proof = prove_step(plan, **ground.given())
-    result["planned_step"] = proof.as_dict()
-    reporter.say("verify", proof.text(), **result["planned_step"])
-    # double precision makes no casts, so a plan for bf16 may name some that are not there
-    for missed, how in ((proof.unmet, "did not appear"), (proof.refused, "had to be kept")):
-        if missed:
-            text = f"warning: {len(missed)} of the tensors planned to be recomputed {how}: {'; '.join(missed[:3])}"
-            reporter.say("warning", text, tensors=missed)
-    return proof
-
-
-def _swap(plan: Plan, ground: ProvingGround, result: dict[str, Any], reporter: Reporter) -> SwapProof:
-    from outsize.train.proving import prove_swap
-
-    proof = prove_swap(plan, **ground.given())
-    result["swapped_equals_resident"] = proof.as_dict()
-    reporter.say("verify", proof.text(), **result["swapped_equals_resident"])
-    if proof.num_moved < proof.num_keys:
-        text = (
-            f"warning: {proof.num_keys - proof.num_moved} of the tensors planned to be swapped did not appear"
-        )
-        reporter.say("warning", text, num_moved=proof.num_moved, num_keys=proof.num_keys)
-    return proof
 
 
 def _any_scene(run: RunFolder) -> Path:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outsize.plan.plan import Plan
-from outsize.train.proofs import StepProof, SwapProof
-from outsize.train.proving import TOLERANCE, make_trial, shrunk
+from outsize.train.prove.proofs import StepProof, SwapProof
+from outsize.train.prove.steps import TOLERANCE, make_trial, shrunk
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from outsize.card import Card
     from outsize.measure.apart import Apart
-    from outsize.train.proving import StepTrial
+    from outsize.train.prove.steps import StepTrial
 
 # What differs between a fused layer and torch's is the order of sums: a few times the rounding that torch's own has
 # against double precision. Below the least, a network is so small that there is hardly any.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.plan.plan import Plan, Recompute
 from outsize.plan.step import BLOCK_BYTES, Key
-from outsize.train.proofs import StepProof, SwapProof
+from outsize.train.prove.proofs import StepProof, SwapProof
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ from outsize.job import ClassSpec
 from outsize.plan.plan import Offload, Plan, PlannedSwap, Recompute, Swap, Tiling
 from outsize.strategies.saved.hooks import recomputable
 from outsize.strategies.swap import move
-from outsize.train.proofs import StepProof, SwapProof
-from outsize.train.proving import prove_step, prove_swap
+from outsize.train.prove.proofs import StepProof, SwapProof
+from outsize.train.prove.steps import prove_step, prove_swap
 
 _PLAN = Plan(purpose="train", batch=2, limit_bytes=1, peak_bytes=1, exact=True, why=())
 CARD = Card(
