@@ -68,10 +68,10 @@ WriteRaster = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def gang() -> Iterator[Any]:
-    """Three processes that stay, for tests of ranks."""
+    """Four processes that stay, for tests of ranks."""
     from tests.ranks.gang import Gang
 
-    started = Gang(3)
+    started = Gang(4)
     yield started
     started.close()
 

@@ -16,6 +16,7 @@ from outsize.plan.plan import (
     PlannedSwap,
     Recompute,
     Rejected,
+    Spatial,
     Swap,
     Tiling,
     plan_from_dict,
@@ -46,6 +47,7 @@ EVERYTHING = Plan(
     graph=True,
     paged=True,
     passes=Passes(3, 2, 256, 2**20, 2**24, on_disk=True, work=1.5, stride_px=16),
+    spatial=Spatial((2, 3), (640, 512), 16, (32, 48), (16, 64)),
     step_s=0.25,
 )
 

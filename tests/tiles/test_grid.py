@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outsize.errors import PlanError
-from outsize.tiles.grid import cover, redundancy
+from outsize.tiles.grid import cover, redundancy, shards
 from outsize.tiles.halo import Halo, Reach
 from outsize.tiles.window import Window
 
@@ -105,3 +105,36 @@ def test_core_that_does_not_fit_the_stride(core_px: int) -> None:
 def test_scene_without_pixels() -> None:
     with pytest.raises(PlanError, match="0 x 10 px"):
         cover(0, 10, 16, (0, 0), stride_px=16)
+
+
+@given(
+    st.integers(1, 6),
+    st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+def test_cores_part_a_picture_and_windows_hold_their_halo(
+    stride: int, grid: tuple[int, int], more: tuple[int, int], reach: tuple[int, int]
+) -> None:
+    height, width = (num * stride + extra for num, extra in zip(grid, more, strict=True))
+    halo = Halo(Reach(*reach), Reach(*reversed(reach)), stride)
+    found = np.zeros((height, width), int)
+    for tile in shards(height, width, grid, stride, halo):
+        found[tile.core.slices] += 1
+        assert tile.core.row % stride == tile.read.row % stride == 0
+        assert tile.read.row == 0 or tile.core.row - tile.read.row >= halo.rows.before_px
+        assert tile.read.col_end == width or tile.read.col_end - tile.core.col_end >= halo.cols.after_px
+    assert (found == 1).all()
+    assert len(shards(height, width, grid, stride)) == grid[0] * grid[1]
+
+
+def test_what_is_left_of_the_strides_is_the_last_ones() -> None:
+    rows = [(each.core.row, each.core.row_end) for each in shards(100, 16, (3, 1), 16)]
+    assert rows == [(0, 32), (32, 64), (64, 100)]
+
+
+def test_a_picture_with_fewer_strides_than_ranks_is_refused() -> None:
+    with pytest.raises(
+        PlanError, match="too small for 3 ranks along a side: found 64 px, needed at least 96 px"
+    ):
+        shards(64, 64, (3, 1), 32)

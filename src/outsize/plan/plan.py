@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from outsize.plan.step import Key
-from outsize.tiles.grid import cover
+from outsize.tiles.grid import cover, shards
 from outsize.tiles.halo import Halo, Reach
 from outsize.tiles.window import Tile
 
@@ -115,6 +115,37 @@ class Offload:
 
 
 @dataclass(frozen=True)
+class Spatial:
+    """Each picture lies on several ranks, in a grid of so many rows and columns of them."""
+
+    grid: tuple[int, int]
+    picture_px: tuple[int, int]  # height, width
+    stride_px: int  # parts begin at multiples of it
+    # None: layers exchange their borders. Else every rank computes what lies so far around its part anew: rows, columns
+    halo_before_px: tuple[int, int] | None = None
+    halo_after_px: tuple[int, int] | None = None
+
+    @property
+    def num(self) -> int:
+        """How many ranks share a picture."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether layers exchange their borders."""
+        return self.halo_before_px is None
+
+    def tiles(self) -> tuple[Tile, ...]:
+        """Return what each of the ranks has of a picture, and what it reads for it."""
+        halo = None
+        if self.halo_before_px is not None and self.halo_after_px is not None:
+            sides = zip(self.halo_before_px, self.halo_after_px, strict=True)
+            rows, cols = (Reach(*each) for each in sides)
+            halo = Halo(rows, cols, self.stride_px)
+        return shards(*self.picture_px, self.grid, self.stride_px, halo)
+
+
+@dataclass(frozen=True)
 class Passes:
     """A model that looks at the whole picture goes over its tiles several times, and is exact so."""
 
@@ -157,6 +188,7 @@ class Plan:
     fuse: Fuse | None = None
     offload: Offload | None = None
     passes: Passes | None = None
+    spatial: Spatial | None = None
     graph: bool = (
         False  # recorded once as a CUDA graph and replayed: one call of the host in place of thousands
     )
@@ -174,7 +206,7 @@ class Plan:
     def is_recordable(self) -> bool:
         """Whether its step may be recorded as one CUDA graph: not in parts, which the host adds up, nor compiled."""
         others = (self.tiles, self.micro_batches, self.compile, self.offload, self.pipeline, self.replicate)
-        return all(each is None for each in others)
+        return all(each is None for each in (*others, self.spatial))
 
     @property
     def is_tight(self) -> bool:
@@ -224,6 +256,9 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
     passes = tree.get("passes")
     if passes is not None:
         passes = Passes(**passes)
+    spatial = tree.get("spatial")
+    if spatial is not None:
+        spatial = Spatial(**{key: _as_held(value) for key, value in spatial.items()})
     rejected = tuple(Rejected(**item) for item in tree["rejected"])
     strategies = {
         "tiles": tiles,
@@ -233,8 +268,13 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         "fuse": fuse,
         "offload": offload,
         "passes": passes,
+        "spatial": spatial,
     }
     return Plan(**{**tree, **strategies, "rejected": rejected, "why": tuple(tree["why"])})
+
+
+def _as_held(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _moved(tree: dict[str, Any]) -> PlannedSwap:

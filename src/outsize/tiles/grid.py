@@ -1,4 +1,4 @@
-"""Covers a scene with tiles whose cores part it and whose windows all have one shape."""
+"""Covers a scene with tiles whose cores part it: windows of one shape for tiles, of a rank each for shards."""
 
 from __future__ import annotations
 
@@ -74,3 +74,41 @@ def _spans(
         read_start = max(0, min(start - reach.before_px, last))
         spans.append((start, min(core_px, length - start), read_start, min(read_length, end - read_start)))
     return spans
+
+
+def shards(
+    height: int, width: int, grid: tuple[int, int], stride_px: int, halo: Halo | None = None
+) -> tuple[Tile, ...]:
+    """Return the parts of a picture row by row: cores of whole strides, as even as they can be.
+
+        grid 2 x 2   | core 0 | core 1 |    what is left over of the strides is the last one's;
+                     | core 2 | core 3 |    windows end where the picture ends
+
+    Starts are multiples of the stride, so that at every resolution of a network each row is one rank's.
+    """
+    need = None if halo is None else halo.aligned
+    rows = _stretches(height, grid[0], stride_px, Reach(0, 0) if need is None else need.rows)
+    cols = _stretches(width, grid[1], stride_px, Reach(0, 0) if need is None else need.cols)
+    return tuple(
+        Tile(
+            row * len(cols) + col,
+            Window(top.start, left.start, len(top), len(left)),
+            Window(read_top.start, read_left.start, len(read_top), len(read_left)),
+        )
+        for row, (top, read_top) in enumerate(rows)
+        for col, (left, read_left) in enumerate(cols)
+    )
+
+
+def _stretches(length: int, num: int, stride_px: int, reach: Reach) -> list[tuple[range, range]]:
+    """Return the core and what is read for it of each part along one axis."""
+    num_strides = length // stride_px
+    if num_strides < num:
+        found, need = f"{length} px", f"at least {num * stride_px} px, {stride_px} for each"
+        remedy = "use fewer ranks, or larger pictures"
+        raise PlanError(explain(f"a picture is too small for {num} ranks along a side", found, need, remedy))
+    starts = [number * num_strides // num * stride_px for number in range(num)]
+    return [
+        (range(start, stop), range(max(0, start - reach.before_px), min(length, stop + reach.after_px)))
+        for start, stop in zip(starts, [*starts[1:], length], strict=True)
+    ]

@@ -145,6 +145,11 @@ def _settings(plan: dict[str, Any]) -> list[tuple[str, Part]]:
     found: list[tuple[str, Part]] = [
         (name.replace("_", " "), str(plan[name])) for name in names if plan.get(name) is not None
     ]
+    spatial = plan.get("spatial")
+    if spatial is not None:
+        rows, cols = spatial["grid"]
+        how = "borders exchanged" if spatial["halo_before_px"] is None else "halos computed anew"
+        found.append(("pictures over ranks", f"{rows} x {cols}, {how}"))
     recompute = plan.get("recompute")
     if recompute is not None:
         counts = [(len(recompute["saved"]), "saved tensor"), (len(recompute["blocks"]), "block")]

@@ -9,6 +9,7 @@ A layer gets another class in place: its name, its parameters and what hangs on 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from outsize.ranks import World
 from outsize.strategies.replicate.share import Share
 
+Gather = Callable[[Tensor], Tensor]  # of a row of each rank
 _DRAWS = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "DropPath", "StochasticDepth"}
 
 
@@ -97,13 +99,25 @@ def batch_norm_over_ranks(  # noqa: PLR0913 (torch's arguments)
     """Stand in for torch.nn.functional.batch_norm, by its own signature; `group` are the ranks, None: all."""
     if not training:
         return torch.batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps, False)
-    result, mean, var, num = _Normalise.apply(input, weight, bias, eps, group)
+    gathered = partial(of_each_rank, group=group)
+    result, mean, var, num = normalised(input, weight, bias, eps, gathered)
     if running_mean is not None and running_var is not None:
         with torch.no_grad():
             running_mean.lerp_(mean.to(running_mean.dtype), momentum)
             unbiased = var * (num / (num - 1).clamp(min=1))
             running_var.lerp_(unbiased.to(running_var.dtype), momentum)
-    return result  # type: ignore[no-any-return]
+    return result
+
+
+def normalised(
+    inputs: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, gathered: Gather
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return channels brought to mean 0 and variance 1 over ranks; those means, variances, and the count of numbers.
+
+    `gathered` returns a row of numbers of each of those ranks.
+    """
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = _Normalise.apply(inputs, weight, bias, eps, gathered)
+    return found
 
 
 class _Normalise(torch.autograd.Function):
@@ -122,20 +136,20 @@ class _Normalise(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
         eps: float,
-        group: dist.ProcessGroup | None,
+        gathered: Gather,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         wide = _at_least_single(inputs)
         # each rank's mean and squares around it, which lose no digits; then those of all around the mean of all
         mean, var = torch.batch_norm_update_stats(wide, None, None, 0.0)  # var_mean takes four times as long
         num = wide.new_tensor([wide.numel() / wide.shape[1]])
         own = torch.cat((num, mean, var * num))
-        counts, means, around = _of_each_rank(own, group).split([1, len(mean), len(mean)], dim=1)
+        counts, means, around = gathered(own).split([1, len(mean), len(mean)], dim=1)
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         var = (around + counts * (means - mean).square()).sum(0) / total
         result = nn.functional.batch_norm(wide, mean, var, weight, bias, eps=eps).to(inputs.dtype)
         ctx.save_for_backward(inputs, weight, mean, var, total)
-        ctx.eps, ctx.has_bias, ctx.group = eps, bias is not None, group
+        ctx.eps, ctx.has_bias, ctx.gathered = eps, bias is not None, gathered
         ctx.mark_non_differentiable(mean, var, total)
         return result, mean, var, total
 
@@ -147,7 +161,7 @@ class _Normalise(torch.autograd.Function):
         grad_inputs, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
             wide, seen, torch.ones_like(mean) if weight is None else weight, *known
         )
-        of_all = _of_each_rank(torch.cat((grad_bias, grad_weight)), ctx.group).sum(0)
+        of_all = ctx.gathered(torch.cat((grad_bias, grad_weight))).sum(0)
         # what the weight and the bias get is this rank's part: it is summed with all other gradients
         shift, slope = (of_all / total).chunk(2)
         scale = (var + ctx.eps).rsqrt()
@@ -164,7 +178,7 @@ class _Normalise(torch.autograd.Function):
         )
 
 
-def _of_each_rank(own: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+def of_each_rank(own: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Gather a row of each rank: few numbers, of which gloo's ring of sums would take twice the time."""
     rows = own.new_empty((dist.get_world_size(group), len(own)))
     dist.all_gather_into_tensor(rows.view(-1), own, group=group)

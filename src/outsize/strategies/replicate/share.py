@@ -22,9 +22,15 @@ class Share:
 
     world: World
     num_samples: int  # of a batch, over all ranks
-    sizes: list[list[int]]  # by rank: its samples in each micro-batch
+    sizes: list[list[int]]  # by replica: its samples in each micro-batch
     numbers: list[int]  # of a batch, in the order in which this rank has them
     now: int = field(default=0)  # the micro-batch that runs
+    each: int = 1  # ranks of a replica: they have the same samples, of whose pictures each holds a part
+
+    @property
+    def replica(self) -> int:
+        """Which replica this rank is of."""
+        return self.world.rank // self.each
 
     @property
     def of_all(self) -> int:
@@ -34,8 +40,8 @@ class Share:
     @property
     def mine(self) -> slice:
         """Which of those are this rank's."""
-        begin = sum(each[self.now] for each in self.sizes[: self.world.rank])
-        return slice(begin, begin + self.sizes[self.world.rank][self.now])
+        begin = sum(each[self.now] for each in self.sizes[: self.replica])
+        return slice(begin, begin + self.sizes[self.replica][self.now])
 
     def recut(self, num_parts: int) -> None:
         """Cut what each rank has into other micro-batches, as many on all of them: batches are made ahead."""
@@ -47,7 +53,7 @@ class Share:
 
     def cut(self, batch: Batch) -> list[tuple[int, slice]]:
         """Return the micro-batches of this rank's part of a batch: their numbers and places."""
-        sizes = self.sizes[self.world.rank]
+        sizes = self.sizes[self.replica]
         assert len(batch.images) == sum(sizes), "a batch of another share"
         self.now = 0
         return [
@@ -60,27 +66,28 @@ class Share:
         return batch if samples == slice(0, len(batch.images)) else batch.part(samples)
 
 
-def share_out(world: World, num_samples: int, num_parts: int = 1) -> Share:
-    """Deal the samples of a batch out; `num_parts` are the micro-batches that are planned.
+def share_out(world: World, num_samples: int, num_parts: int = 1, each: int = 1) -> Share:
+    """Deal the samples of a batch out over replicas of `each` ranks; `num_parts` are the micro-batches planned.
 
-    Those of one process, unless one of them has fewer samples than there are ranks: then as many of even size.
+    Those of one process, unless one of them has fewer samples than there are replicas: then as many of even size.
     """
     most = -(-num_samples // num_parts)
     parts = [min(most, num_samples - begin) for begin in range(0, num_samples, most)]
-    if parts[-1] < world.size:
-        parts = _even(num_samples, min(num_parts, num_samples // world.size))
-    by_part = [_even(num, world.size) for num in parts]
-    sizes = [list(of_rank) for of_rank in zip(*by_part, strict=True)]
-    return Share(world, num_samples, sizes, _numbers(by_part, world.rank))
+    num_replicas = world.size // each
+    if parts[-1] < num_replicas:
+        parts = _even(num_samples, min(num_parts, num_samples // num_replicas))
+    by_part = [_even(num, num_replicas) for num in parts]
+    sizes = [list(of_replica) for of_replica in zip(*by_part, strict=True)]
+    return Share(world, num_samples, sizes, _numbers(by_part, world.rank // each), each=each)
 
 
-def _numbers(by_part: Sequence[Sequence[int]], rank: int) -> list[int]:
+def _numbers(by_part: Sequence[Sequence[int]], replica: int) -> list[int]:
     numbers: list[int] = []
     begin = 0
-    for of_ranks in by_part:
-        first = begin + sum(of_ranks[:rank])
-        numbers += range(first, first + of_ranks[rank])
-        begin += sum(of_ranks)
+    for of_replicas in by_part:
+        first = begin + sum(of_replicas[:replica])
+        numbers += range(first, first + of_replicas[replica])
+        begin += sum(of_replicas)
     return numbers
 
 

@@ -1,43 +1,41 @@
-"""Runs a model on some rows of a picture as if it saw all of them.
+"""Runs a model on a part of a picture as if it saw all of it.
 
-torch's functions that look at neighbouring rows, or at all of them, are replaced while a model's forward runs; what
-computes each pixel from itself is left alone. The model is not touched: names, parameters and modules are its own.
-
-A result's row o looks at rows o x stride - padding and on. It is made by the rank that holds row o x stride, so
-each needs `padding` rows from above and `reach - stride - padding` from below, where a negative number is cut off.
+torch's functions that look at neighbouring rows and columns, or at all of them, are replaced while a model runs,
+forward and backward; what computes each pixel from itself is left alone. The model is not touched: names, parameters
+and modules are its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from outsize.errors import ModelError, explain
-from outsize.strategies.replicate import batch_norm_over_ranks
 from outsize.strategies.spatial.borders import Need, with_borders
-from outsize.strategies.spatial.rows import Rows
+from outsize.strategies.spatial.shard import COLS, ROWS, Shard
+from outsize.strategies.spatial.sliding import Sliding, refuse, slide
+from outsize.strategies.spatial.whole import WHOLE
 
 
-@contextmanager
-def spread_rows(rows: Rows) -> Iterator[None]:
-    """Let torch's functions inside see the rows of other ranks as well; every rank is inside of such a block."""
-    with _Spread(rows):
-        yield
+class Spread(TorchFunctionMode):
+    """Replaces what looks at other rows and columns, and refuses what does so in a way that is not known."""
 
-
-class _Spread(TorchFunctionMode):
-    """Replaces what looks at other rows, and refuses what does so in a way that is not known."""
-
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, shard: Shard) -> None:
         super().__init__()
-        self._rows = rows
+        self._shard, self._rests = shard, False
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Leave alone what runs inside, which is no part of the model."""
+        before, self._rests = self._rests, True
+        try:
+            yield
+        finally:
+            self._rests = before
 
     def __torch_function__(
         self,
@@ -47,53 +45,31 @@ class _Spread(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
+        if self._rests:
+            return func(*args, **given)
         rule = _RULES.get(func)
         if rule is not None:
-            return rule(self._rows, *args, **given)
+            return rule(self._shard, *args, **given)
         name = getattr(func, "__name__", "")
         if name in _REFUSED and any(isinstance(each, Tensor) and each.dim() == 4 for each in args):
-            _refuse(f"torch's {name}", "layers that look at neighbours, and means and norms over the picture")
+            refuse(f"torch's {name}", "layers that look at neighbours, and means and norms over the picture")
         return func(*args, **given)
-
-
-def _refuse(found: str, needed: str) -> NoReturn:
-    raise ModelError(explain("a picture cannot be spread over ranks", found, needed, "run it on one rank"))
 
 
 def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
 
 
-def _around(
-    inputs: Tensor,
-    rows: Rows,
-    reach: int,
-    stride: int,
-    padding: int,
-    fill: float = 0.0,
-    *,
-    ceil: bool = False,
-) -> Tensor:
-    """Return the rows that this rank's part of the results looks at; outside of the picture they are `fill`."""
-    num = inputs.shape[2]
-    if num % stride and not rows.at_bottom:
-        _refuse(
-            f"{num} rows on a rank before a stride of {stride}", "rows in multiples of the network's stride"
-        )
-    bottom = reach - stride - padding
-    around = with_borders(inputs, Need(padding, max(0, bottom)), rows)
-    if rows.at_bottom:  # as torch counts the results of the whole
-        free = num + 2 * padding - reach
-        steps = (
-            -(-free // stride) if ceil and (-(-free // stride)) * stride < num + padding else free // stride
-        )
-        bottom = steps * stride + reach - padding - num
-    outside = (padding if rows.at_top else 0, bottom if rows.at_bottom or bottom < 0 else 0)
-    return functional.pad(around, (0, 0, *outside), value=fill) if any(outside) else around
+def _sliding(
+    sides: tuple[int, int], steps: Any, pads: Any, apart: Any = 1, fill: float = 0.0, *, ceil: bool = False
+) -> tuple[Sliding, Sliding]:
+    by_axis = zip(sides, _pair(steps), _pair(pads), _pair(apart), strict=True)
+    rows, cols = (Sliding(gap * (side - 1) + 1, step, pad, fill, ceil) for side, step, pad, gap in by_axis)
+    return rows, cols
 
 
 def _conv2d(
-    rows: Rows,
+    shard: Shard,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -102,20 +78,24 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    steps, apart = _pair(stride), _pair(dilation)
-    reach = [each * (side - 1) + 1 for each, side in zip(apart, weight.shape[2:], strict=True)]
-    if isinstance(padding, str):
-        if padding == "same" and (reach[0] % 2 == 0 or reach[1] % 2 == 0):
-            _refuse("padding 'same' of an even kernel", "the same padding on both sides")
-        pads = (reach[0] // 2, reach[1] // 2) if padding == "same" else (0, 0)
-    else:
-        pads = _pair(padding)
-    around = _around(input, rows, reach[0], steps[0], pads[0])
-    return functional.conv2d(around, weight, bias, steps, (0, pads[1]), apart, groups)
+    sides = (int(weight.shape[2]), int(weight.shape[3]))
+    ways = _sliding(sides, stride, 0 if isinstance(padding, str) else padding, dilation)
+    if padding == "same":
+        if any(way.reach % 2 == 0 for way in ways):
+            refuse("padding 'same' of an even kernel", "the same padding on both sides")
+        ways = (ways[0]._replace(padding=ways[0].reach // 2), ways[1]._replace(padding=ways[1].reach // 2))
+    return slide(
+        shard,
+        input,
+        ways,
+        lambda part, pads: functional.conv2d(
+            part, weight, bias, _pair(stride), pads, _pair(dilation), groups
+        ),
+    )
 
 
 def _max_pool2d(
-    rows: Rows,
+    shard: Shard,
     input: Tensor,
     kernel_size: Any,
     stride: Any = None,
@@ -125,17 +105,19 @@ def _max_pool2d(
     return_indices: bool = False,
 ) -> Tensor:
     if return_indices:
-        _refuse("max pooling that tells places", "pooling without places")
-    sides, pads, apart = _pair(kernel_size), _pair(padding), _pair(dilation)
-    steps = _pair(stride or kernel_size)
-    reach = apart[0] * (sides[0] - 1) + 1
-    around = _around(input, rows, reach, steps[0], pads[0], float("-inf"), ceil=ceil_mode)
-    result: Tensor = functional.max_pool2d(around, sides, steps, (0, pads[1]), apart, ceil_mode)
-    return result
+        refuse("max pooling that tells places", "pooling without places")
+    sides, steps, apart = _pair(kernel_size), _pair(stride or kernel_size), _pair(dilation)
+    ways = _sliding(sides, steps, padding, apart, float("-inf"), ceil=ceil_mode)
+
+    def pool(part: Tensor, pads: tuple[int, int]) -> Tensor:
+        found: Tensor = functional.max_pool2d(part, sides, steps, pads, apart, ceil_mode)
+        return found
+
+    return slide(shard, input, ways, pool)
 
 
 def _avg_pool2d(
-    rows: Rows,
+    shard: Shard,
     input: Tensor,
     kernel_size: Any,
     stride: Any = None,
@@ -144,16 +126,19 @@ def _avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    sides, pads = _pair(kernel_size), _pair(padding)
-    if ceil_mode or (pads[0] and not count_include_pad):
-        _refuse("average pooling of parts of windows", "whole windows, whose padding counts")
-    steps = _pair(stride or kernel_size)
-    around = _around(input, rows, sides[0], steps[0], pads[0])
-    return functional.avg_pool2d(around, sides, steps, (0, pads[1]), False, True, divisor_override)
+    sides, steps = _pair(kernel_size), _pair(stride or kernel_size)
+    if ceil_mode or (any(_pair(padding)) and not count_include_pad):
+        refuse("average pooling of parts of windows", "whole windows, whose padding counts")
+    return slide(
+        shard,
+        input,
+        _sliding(sides, steps, padding),
+        lambda part, pads: functional.avg_pool2d(part, sides, steps, pads, False, True, divisor_override),
+    )
 
 
 def _conv_transpose2d(  # noqa: PLR0913, PLR0917 (torch's arguments)
-    rows: Rows,
+    shard: Shard,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -164,23 +149,32 @@ def _conv_transpose2d(  # noqa: PLR0913, PLR0917 (torch's arguments)
     dilation: Any = 1,
 ) -> Tensor:
     """Enlarge own and border rows: row i adds to results i x stride - padding and on; of those the own are kept."""
-    steps, pads, extra, apart = _pair(stride), _pair(padding), _pair(output_padding), _pair(dilation)
-    reach, num = apart[0] * (weight.shape[2] - 1) + 1, input.shape[2]
-    need = Need(max(0, (reach - 1 - pads[0]) // steps[0]), -(-pads[0] // steps[0]))
-    around = with_borders(input, need, rows)
-    begin = (0 if rows.at_top else need.top) * steps[0] + pads[0]
-    count = (num - 1) * steps[0] - 2 * pads[0] + reach + extra[0] if rows.at_bottom else num * steps[0]
-    missing = max(
-        0, begin + count - (around.shape[2] - 1) * steps[0] - reach
-    )  # rows that nothing is added to
+    sides = (int(weight.shape[2]), int(weight.shape[3]))
+    ways, extra = _sliding(sides, stride, padding, dilation), _pair(output_padding)
+    around, kept, pads, more = input, {}, [*_pair(padding)], [*extra]
+    for axis, way, its_extra in zip((ROWS, COLS), ways, extra, strict=True):
+        side, num, number = shard.side(axis), input.shape[axis], axis - ROWS
+        if side.is_whole:
+            continue
+        need = Need(max(0, (way.reach - 1 - way.padding) // way.stride), -(-way.padding // way.stride))
+        around = with_borders(around, need, shard, axis)
+        begin = (0 if side.before is None else need.before) * way.stride + way.padding
+        count = num * way.stride
+        if side.after is None:
+            count = (num - 1) * way.stride - 2 * way.padding + way.reach + its_extra
+        # rows that nothing is added to
+        missing = max(0, begin + count - (around.shape[axis] - 1) * way.stride - way.reach)
+        kept[axis], pads[number], more[number] = (begin, count), 0, missing
     large = functional.conv_transpose2d(
-        around, weight, bias, steps, (0, pads[1]), (missing, extra[1]), groups, apart
+        around, weight, bias, _pair(stride), tuple(pads), tuple(more), groups, _pair(dilation)
     )
-    return large[:, :, begin : begin + count]
+    for axis, (begin, count) in kept.items():
+        large = large.narrow(axis, begin, count)
+    return large
 
 
 def _interpolate(
-    rows: Rows,
+    shard: Shard,
     input: Tensor,
     size: Any = None,
     scale_factor: Any = None,
@@ -192,68 +186,39 @@ def _interpolate(
     """Enlarge a whole number of times: bilinear looks at one row on each side, which at the ends is repeated."""
     if size is None:
         given = (scale_factor, scale_factor) if isinstance(scale_factor, int | float) else scale_factor
-        high, wide = float(given[0]), float(given[-1])
+        times = (float(given[0]), float(given[-1]))
     else:
         high, wide = (int(a) / int(b) for a, b in zip(_pair(size), input.shape[2:], strict=True))
+        times = (high, wide)
     is_known = mode in ("nearest", "bilinear") and not (align_corners or recompute_scale_factor or antialias)
-    if not is_known or high != int(high):
-        found = f"interpolate by {high:g}, {mode}, align_corners={align_corners}"
-        _refuse(found, "nearest or bilinear enlarging by a whole number, align_corners=False")
-    times, edge = int(high), 1 if mode == "bilinear" else 0
-    around = with_borders(input, Need(edge, edge), rows)
-    large = functional.interpolate(around, scale_factor=(high, wide), mode=mode, align_corners=align_corners)
-    begin = 0 if rows.at_top else edge * times
-    return large[:, :, begin : begin + input.shape[2] * times]
+    split = [axis for axis in (ROWS, COLS) if not shard.side(axis).is_whole]
+    if not is_known or any(times[axis - ROWS] != int(times[axis - ROWS]) for axis in split):
+        found = f"interpolate by {times[0]:g}, {mode}, align_corners={align_corners}"
+        refuse(found, "nearest or bilinear enlarging by a whole number, align_corners=False")
+    edge, around = 1 if mode == "bilinear" else 0, input
+    for axis in split:
+        around = with_borders(around, Need(edge, edge), shard, axis)
+    large = functional.interpolate(around, scale_factor=times, mode=mode, align_corners=align_corners)
+    for axis in split:
+        factor = int(times[axis - ROWS])
+        begin = 0 if shard.side(axis).before is None else edge * factor
+        large = large.narrow(axis, begin, input.shape[axis] * factor)
+    return large
 
 
-def _adaptive_avg_pool2d(rows: Rows, input: Tensor, output_size: Any) -> Tensor:
-    if output_size not in (1, (1, 1), [1, 1]):
-        _refuse(f"pooling to {output_size}", "pooling to 1 x 1")
-    return _mean(rows, input, (2, 3), keepdim=True)
-
-
-def _mean(rows: Rows, input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Take a mean over rows of all ranks; a mean over other axes is this rank's own."""
-    axes = [each % input.dim() for each in ((dim,) if isinstance(dim, int) else dim or range(input.dim()))]
-    if input.dim() != 4 or 2 not in axes:
-        return torch.mean(input, axes, keepdim, dtype=dtype)
-    # as a sum over parts: each rank may hold another number of rows
-    share = input.shape[2] / _height(input.shape[2], input.device)
-    del rows
-    result: Tensor = _SumOverRanks.apply(torch.mean(input, axes, keepdim, dtype=dtype) * share)
-    return result
-
-
-def _height(num_rows: int, device: torch.device) -> float:
-    total = torch.tensor(float(num_rows), dtype=torch.float64, device=device)
-    dist.all_reduce(total)
-    return float(total)
-
-
-class _SumOverRanks(torch.autograd.Function):
-    """A sum over ranks; what it gets as gradient is summed over them, too, for all of them use it."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor) -> Tensor:  # noqa: ARG004 (as torch has it)
-        total = inputs.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
-        total = grad.clone()
-        dist.all_reduce(total)
-        return total
-
-
-def _batch_norm(rows: Rows, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ARG001 (as all rules)
-    return batch_norm_over_ranks(*args, **kwargs)
-
-
-def _dropout(rows: Rows, input: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> Tensor:  # noqa: ARG001
-    if training and p:
-        _refuse("dropout", "no dropout: each rank would draw for itself")
-    return input
+def _pad(shard: Shard, input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+    """Fill up where the picture ends; rows between parts would be torn apart."""
+    amounts = [int(each) for each in pad]
+    for axis in (ROWS, COLS):
+        first = 2 * (input.dim() - 1 - axis)
+        before, after = amounts[first : first + 2] if len(amounts) > first else (0, 0)
+        if input.dim() == 4 and not shard.side(axis).is_whole:  # noqa: SIM102
+            if before or (after and shard.side(axis).after is not None):
+                refuse(
+                    "padding as a function of its own",
+                    "padding by the layers themselves, or to fill a picture up",
+                )
+    return functional.pad(input, amounts, mode, value)
 
 
 _RULES: dict[Any, Callable[..., Any]] = {
@@ -262,14 +227,10 @@ _RULES: dict[Any, Callable[..., Any]] = {
     functional.max_pool2d: _max_pool2d,
     functional.avg_pool2d: _avg_pool2d,
     functional.interpolate: _interpolate,
-    functional.adaptive_avg_pool2d: _adaptive_avg_pool2d,
-    functional.batch_norm: _batch_norm,
-    functional.dropout: _dropout,
-    functional.dropout2d: _dropout,
-    torch.mean: _mean,
-    Tensor.mean: _mean,
+    functional.pad: _pad,
+    **WHOLE,
 }
 _REFUSED = {
     "adaptive_max_pool2d", "adaptive_max_pool2d_with_indices", "amax", "amin", "cumsum", "flip", "fold", "grid_sample",
-    "group_norm", "instance_norm", "lp_pool2d", "max", "min", "roll", "std", "sum", "unfold", "var", "var_mean",
+    "lp_pool2d", "max", "min", "roll", "std", "sum", "unfold", "var", "var_mean", "softmax", "log_softmax",
 }  # fmt: skip

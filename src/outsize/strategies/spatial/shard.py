@@ -1,0 +1,91 @@
+"""Where the part of a picture lies that a rank holds, and how it hears of those beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch.distributed as dist
+from torch import Tensor
+
+from outsize.plan.plan import Spatial
+from outsize.ranks import World
+from outsize.strategies.replicate import of_each_rank
+from outsize.tiles.window import Tile
+
+ROWS, COLS = 2, 3  # axes of a tensor (sample, channel, row, column)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a rank holds along one axis of a picture; a start is a multiple of the network's whole stride."""
+
+    before: int | None  # the rank that has what lies before; None: there the picture ends
+    after: int | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing lies before or after."""
+        return self.before is None and self.after is None
+
+
+class Message(NamedTuple):
+    """What goes to a neighbour, and what comes from it; empty where nothing does."""
+
+    peer: int
+    out: Tensor
+    come: Tensor
+
+
+class Work(Protocol):
+    """A message on its way."""
+
+    def wait(self) -> object:
+        """Wait until it is there."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The part of a picture that one rank holds, among those that share the picture."""
+
+    rows: Side
+    cols: Side
+    tile: Tile  # in the picture: its core, and the window that is read
+    world: World  # of those that share the picture, row by row of the grid
+    grid: tuple[int, int]
+
+    def side(self, axis: int) -> Side:
+        """Return what lies along an axis."""
+        return self.rows if axis == ROWS else self.cols
+
+    def carry(self, messages: Sequence[Message]) -> list[Work]:
+        """Let messages go, all at once; in the same order on all ranks."""
+        ways = []
+        for peer, out, come in messages:
+            ways += [dist.P2POp(dist.isend, out.contiguous(), peer)] if out.numel() else []
+            ways += [dist.P2POp(dist.irecv, come, peer)] if come.numel() else []
+        return [*dist.batch_isend_irecv(ways)] if ways else []
+
+    def gathered(self, own: Tensor) -> Tensor:
+        """Return a row of numbers of each rank that has a part of the picture."""
+        return of_each_rank(own, self.world.group())
+
+
+def shard_of(world: World, spatial: Spatial) -> Shard:
+    """Return this rank's part: consecutive ranks share a picture, row by row of the grid."""
+    num, (num_rows, num_cols) = spatial.num, spatial.grid
+    first = world.rank // num * num
+    row, col = divmod(world.rank - first, num_cols)
+
+    def rank(at_row: int, at_col: int) -> int | None:
+        inside = 0 <= at_row < num_rows and 0 <= at_col < num_cols
+        return world.rank_of_all(first + at_row * num_cols + at_col) if inside else None
+
+    return Shard(
+        Side(rank(row - 1, col), rank(row + 1, col)),
+        Side(rank(row, col - 1), rank(row, col + 1)),
+        spatial.tiles()[world.rank - first],
+        world if num == world.size else world.split(range(first, first + num)),
+        spatial.grid,
+    )
