@@ -27,7 +27,8 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager
 # a verb has the options that it has
 MANY_PARAMETERS = {
     ("cli/bench.py", "fit"),
-    ("cli/verbs.py", "launch"),
+    ("cli/elsewhere.py", "launch"),
+    ("cli/elsewhere.py", "pack"),
     ("cli/verbs.py", "plan"),
     ("cli/verbs.py", "predict"),
     ("cli/verbs.py", "train"),
@@ -43,6 +44,12 @@ TESTED_THROUGH = {
     "cli.data": "cli/test_cli.py",
     "cli.results": "cli/test_cli.py",
     "cli.verbs": "cli/test_cli.py",
+    "cli.elsewhere": "cli/test_cli.py",
+    "planning.asking": "commands/elsewhere/test_launch.py",
+    "packing.lists": "packing/test_archive.py",
+    "packing.names": "packing/test_archive.py",
+    "packing.pack": "commands/elsewhere/test_pack.py",
+    "packing.unpack": "packing/test_archive.py",
     "planning.elsewhere": "commands/results/test_compare.py",
     "report.compared": "commands/results/test_compare.py",
     "report.tables": "commands/bench/test_batch.py",

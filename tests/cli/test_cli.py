@@ -33,6 +33,8 @@ VERBS = (
     "compare",
     "acquire",
     "launch",
+    "pack",
+    "unpack",
 )
 # what makes a start slow: without them help is there in half a second on a machine that is not busy
 HEAVY = (

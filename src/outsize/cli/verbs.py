@@ -11,6 +11,7 @@ import typer
 from outsize.cli.across import Gpus, across
 from outsize.cli.bench import bench
 from outsize.cli.data import acquire, check, init
+from outsize.cli.elsewhere import launch, pack, unpack
 from outsize.cli.options import (
     Aoi,
     Device,
@@ -139,44 +140,6 @@ def train(
     )
 
 
-def launch(
-    job: JobPath,
-    set_: Overrides = None,
-    *,
-    slurm: Annotated[bool, typer.Option("--slurm", help="Write a script for Slurm.")] = False,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Ranks on each machine, one for each GPU.")] = 1,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", help="GPU of those machines, such as v100-16; default: as here.")
-    ] = None,
-    minutes: Annotated[
-        int | None, typer.Option("--minutes", min=1, help="Time limit; default: what the plan asks for.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Script to write; default: JOB.slurm.sh.", readable=False),
-    ] = None,
-    submit: Annotated[bool, typer.Option("--submit/--dry-run", help="Submit it, or write it only.")] = True,
-    quiet: Quiet = False,
-) -> None:
-    """Write a script that trains the job on several machines, and submit it."""
-    refuse_little_address_space()
-    from outsize.commands import launch as command
-
-    if not slurm:
-        raise typer.BadParameter("say for what: --slurm")
-    command.launch(
-        job,
-        overrides=set_ or (),
-        ranks=(nodes, gpus),
-        gpu=gpu,
-        minutes=minutes,
-        out=out,
-        submits=submit,
-        reporter=make_reporter(quiet),
-    )
-
-
 def predict(
     run: RunPath,
     images: Annotated[
@@ -248,6 +211,8 @@ _IN_ORDER: tuple[Callable[..., None], ...] = (
     plan,
     train,
     launch,
+    pack,
+    unpack,
     predict,
 )
 _READING: tuple[Callable[..., None], ...] = (evaluate, verify, report, info, compare)

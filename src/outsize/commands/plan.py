@@ -11,11 +11,15 @@ from outsize.accounts import accounted
 from outsize.errors import InUseError, JobError, explain
 from outsize.job import load_job
 from outsize.job.naming import naming
+from outsize.packing.differing import say_differences
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, refuse_foreign, working_in
 
 if TYPE_CHECKING:
     from outsize.planning.jobs import Planned
+
+_FOR_MACHINE = "a plan for another machine is none for this one"
+_FOR_RANKS = "a plan for several ranks is made anew when they train"
 
 
 def plan(
@@ -72,11 +76,10 @@ def plan(
         say_cuts(job, planned, reporter)
         if options.get("request"):
             say_request(job, planned, beyond, reporter)
-        if gpu is not None:
-            reporter.say("kept", "not written: a plan for another machine is none for this one")
-        elif num_gpus > 1:
-            reporter.say("kept", "not written: a plan for several ranks is made anew when they train")
+        if gpu is not None or num_gpus > 1:
+            reporter.say("kept", f"not written: {_FOR_MACHINE if gpu is not None else _FOR_RANKS}")
         else:
+            say_differences(job_path, planned.where, planned.train_plan, reporter)
             _record(planned, run, reporter)
 
 

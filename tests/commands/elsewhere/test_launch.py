@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.conftest import write_job
 
-from outsize.commands.launch import launch
+from outsize.commands.elsewhere import launch
 from outsize.errors import JobError, RanksError
 from outsize.progress import Reporter
 from outsize.runs import RunFolder

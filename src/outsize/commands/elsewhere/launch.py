@@ -6,14 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from outsize.errors import JobError, RanksError, explain
 from outsize.files.beside import written_beside
 from outsize.job import load_job
 from outsize.job.naming import naming
-from outsize.plan.request import Request
+from outsize.planning.asking import ask_for
 from outsize.planning.slurm import allocate, slurm_script
 from outsize.progress import Reporter
 
@@ -47,7 +46,7 @@ def launch(
         )
         raise JobError(explain("more ranks than samples", found, need, "take fewer, or a larger train.batch"))
     with naming(job_path):
-        request = _request(job_path, overrides, nodes * per_node, gpu, reporter)
+        request, _ = ask_for(job, nodes * per_node, gpu, reporter)
     asked = allocate(request, nodes, per_node, job.train.workers if request.gpus else 0, minutes)
     changes = [word for each in overrides for word in ("--set", each)]
     script = out or job_path.with_suffix(".slurm.sh")
@@ -67,24 +66,6 @@ def launch(
     if submits:
         _submit(script, reporter)
     return script
-
-
-def _request(
-    job_path: Path, overrides: Sequence[str], num_gpus: int, gpu: str | None, reporter: Reporter
-) -> Request:
-    """Plan the job for a named machine, or for the one at hand, and return what to ask for."""
-    from outsize.measure.machine import pick_device
-    from outsize.planning.advice import request_for
-    from outsize.planning.jobs import lay, plan_job
-    from outsize.planning.situation import situation_here, situation_named
-
-    job = load_job(job_path, overrides)
-    if gpu is not None:
-        where = situation_named(gpu, num_gpus, job.train.precision)
-    else:
-        where = situation_here(pick_device("auto"), job.train.precision, job.limits.gpu_memory)
-        where = replace(where, num_gpus=num_gpus if where.kind == "cuda" else 1)
-    return request_for(job, plan_job(job, where, reporter, lay(job, reporter)))
 
 
 def _submit(script: Path, reporter: Reporter) -> None:
