@@ -143,9 +143,11 @@ def share_of(batch: int, num_gpus: int) -> int:
 
 
 def may_record(job: Job, where: Situation) -> bool:
-    """Whether steps may be recorded as CUDA graphs; not where objects differ in number, or ranks meet in a step."""
-    alone = where.num_gpus == 1
-    return job.train.graph and where.kind == "cuda" and not job.data.objects and alone
+    """Whether steps may be recorded as CUDA graphs; not where shapes differ from step to step, or ranks meet in one."""
+    from outsize.tasks import task_of
+
+    asked = job.train.graph and where.kind == "cuda" and where.num_gpus == 1
+    return asked and task_of(job.task).records
 
 
 def may_page(where: Situation) -> bool:

@@ -100,10 +100,12 @@ def around_of(
 ) -> Around:
     """Return what a verdict takes into account besides the parts of a step, which is busy for so long."""
     from outsize.bench.verdict import Around
+    from outsize.tasks import task_of
 
     where, plan = prepared.where, prepared.train_plan
     link = where.rates.to_device_bytes_per_s
     reached, twice = rates["host to device"], _twice(job, prepared)
+    records = where.kind == "cuda" and plan.is_recordable and not plan.graph and task_of(job.task).records
     return Around(
         device="GPU" if where.kind == "cuda" else "CPU",
         batch=job.train.batch,
@@ -113,7 +115,7 @@ def around_of(
         making_cpu_s=made.computing_s,
         twice_s=None if twice is None else twice * busy_s,
         link_share=None if link is None or reached is None else reached / link,
-        records=where.kind == "cuda" and plan.is_recordable and not plan.graph and not job.data.objects,
+        records=records,
     )
 
 

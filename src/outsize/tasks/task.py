@@ -109,3 +109,4 @@ class Task:
 
     spreads: bool = False  # ranks may share the tiles of a scene: `predict` heeds the world of its settings
     tiles_train: bool = True  # a training window may be cut into tiles
+    records: bool = True  # its steps call the same kernels on the same shapes, so that they may be captured

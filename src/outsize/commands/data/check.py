@@ -62,11 +62,13 @@ def blocks_halo_px(job: Job, in_channels: int) -> int:
     """Return the distance that blocks of different splits need: the model's halo; 0 where nothing asks for it."""
     if not job.data.images or job.data.split.by != "blocks" or job.data.split.gap_px is not None:
         return 0
-    if job.data.objects:  # a gap must be given, which is said where the blocks are shared out
-        return 0
-    from outsize.measure.facts import halo_of
     from outsize.models import build_model
+    from outsize.tasks import task_of
+
+    cutting = task_of(job.task).cutting
+    if not cutting.exactly:  # a gap must be given, which is said where the blocks are shared out
+        return 0
 
     options = {key: value for key, value in job.model.options.items() if key != "weights"}
     model = build_model(job.model.name, num_classes=len(job.data.classes), in_channels=in_channels, **options)
-    return halo_of(model, in_channels).largest_px
+    return cutting.halo(model, in_channels).largest_px

@@ -156,10 +156,8 @@ def _halo_of(job: Job, model: nn.Module, bands: Sequence[str]) -> Halo:
 
 
 def _most_objects(job: Job, scenes: Iterable[LabelledScene]) -> int:
-    """Return the most objects that a training window may show; 0 where labels are classes of pixels."""
+    """Return the most objects that a training window may show; 0 where labels are not objects with outlines."""
     from outsize.data.checking import most_in_window
     from outsize.data.pixels import most_zoom
 
-    if not job.data.objects:
-        return 0
     return most_in_window(scenes, math.ceil(max(job.train.window_px) * most_zoom(job.train.augment)))
