@@ -19,10 +19,11 @@ from typing import Any
 from outsize.plan.links import Network, find_link
 from outsize.plan.machines import find_machine
 from outsize.plan.partition import Terms, cut_chain
-from outsize.plan.simulate import FlatUNet, Played, play, stages_of
+from outsize.plan.simulate import Played, play, stages_of
 from outsize.plan.simulate.cluster import STEP_SPREAD
 from outsize.plan.simulate.exchange import HostCopies, exposed_s, sum_gradients_s
 from outsize.plan.simulate.replicas import slowest_of, split_input
+from outsize.plan.simulate.unets import FlatUNet
 from outsize.plan.times import Clock
 from outsize.report.published import Publication, published
 from outsize.report.schedule import Slice, draw_schedule

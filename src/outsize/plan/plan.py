@@ -146,6 +146,33 @@ class Spatial:
 
 
 @dataclass(frozen=True)
+class PlannedStage:
+    """Layers that run one after another on one rank, and how long they take for one micro-batch."""
+
+    rank: int
+    begins: tuple[str, int]  # module and call of the first layer; of the first stage ("", 0)
+    forward_s: float = 1.0
+    backward_s: float = 2.0  # without what is recomputed
+    recomputes: bool = False  # keeps what comes in alone, and runs forward again before backward
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A model in stages over several ranks, through which the micro-batches of a step go."""
+
+    stages: tuple[PlannedStage, ...]
+    num_micro: int
+    schedule: str = "1f1b"  # as `plan.simulate` knows them
+    messages: tuple[tuple[int, int, float], ...] = ()  # from a stage to a stage, in so many seconds
+    copies_overlap: bool = True
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks have the model together; folded or interleaved, a rank has several stages."""
+        return 1 + max(stage.rank for stage in self.stages)
+
+
+@dataclass(frozen=True)
 class Passes:
     """A model that looks at the whole picture goes over its tiles several times, and is exact so."""
 
@@ -182,7 +209,7 @@ class Plan:
     micro_batches: int | None = None
     recompute: Recompute | None = None
     swap: Swap | None = None
-    pipeline: None = None
+    pipeline: Pipeline | None = None
     replicate: None = None
     compile: Compile | None = None
     fuse: Fuse | None = None
@@ -253,6 +280,13 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
     offload = tree.get("offload")
     if offload is not None:
         offload = Offload(**{**offload, "blocks": tuple(offload["blocks"])})
+    pipeline = tree.get("pipeline")
+    if pipeline is not None:
+        stages = tuple(
+            PlannedStage(**{**each, "begins": tuple(each["begins"])}) for each in pipeline["stages"]
+        )
+        messages = tuple((one, other, seconds) for one, other, seconds in pipeline["messages"])
+        pipeline = Pipeline(**{**pipeline, "stages": stages, "messages": messages})
     passes = tree.get("passes")
     if passes is not None:
         passes = Passes(**passes)
@@ -267,6 +301,7 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         "compile": compiled,
         "fuse": fuse,
         "offload": offload,
+        "pipeline": pipeline,
         "passes": passes,
         "spatial": spatial,
     }

@@ -29,6 +29,7 @@ class Meeting:
     def __init__(self, store: Store, rank: int, size: int, *, own_gpus: bool = False) -> None:
         self._store, self._rank, self._size = store, rank, size
         self._backend = "cpu:gloo,cuda:nccl" if own_gpus else "gloo"
+        self.own_gpus = own_gpus
         self._round = 0
         self._groups: dict[tuple[tuple[int, ...], str], dist.ProcessGroup] = {}  # of this round
         self._begin()

@@ -14,6 +14,7 @@ from outsize.strategies.compiled import compiled
 from outsize.strategies.cudagraph import Recordings, graphed
 from outsize.strategies.forward import Tell, saving
 from outsize.strategies.kernels import fused_layers, fusing
+from outsize.strategies.pipeline import piped
 from outsize.strategies.replicate import Share, replicated
 from outsize.strategies.step import Forward, LossTerms, Step, Terms, in_parts
 from outsize.strategies.steps import micro_batched, refuse_norms_across, tiled
@@ -48,16 +49,20 @@ def compose(
     saved = saving(model, plan.recompute, plan.swap, tell, meter) if hooked else None
     forward: Forward = nullcontext if saved is None else saved
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
-    step = _plain(model, loss_terms, forward, bf16=bf16)
+    if plan.pipeline is not None and share is not None:
+        step = piped(model, loss_terms, plan.pipeline, share, bf16=bf16)
+    else:
+        step = _plain(model, loss_terms, forward, bf16=bf16)
     step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
     if plan.graph and plan.is_recordable:
         shuttle = None if saved is None else saved.shuttle
         step = graphed(step, model, tell, beside=shuttle, recordings=recordings, paged=plan.paged)
-    step = replicated(step, model, share.world) if share is not None else step
-    step = tiled(step, plan.tiles) if plan.tiles is not None else step
     if share is not None:
+        step = replicated(step, model, share.world, early=plan.pipeline is None)
+    step = tiled(step, plan.tiles) if plan.tiles is not None else step
+    if share is not None and plan.pipeline is None:
         step = in_parts(step, share.cut, share.take)
-    elif plan.micro_batches is not None:
+    elif plan.micro_batches is not None and plan.pipeline is None:
         step = micro_batched(step, plan.micro_batches)
     return refuse_norms_across(step, model, plan) if plan.exact else step
 

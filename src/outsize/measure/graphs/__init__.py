@@ -5,13 +5,21 @@ module --> export (torch.export, on shapes) --> as_graph: each operation under o
 """
 
 from outsize.measure.graphs.exporting import (
-    EXAMPLE_HEIGHT_PX,
-    EXAMPLE_WIDTH_PX,
     as_graph,
     example_shape,
     export,
+    export_training,
+    module_call,
     quiet,
     trace,
 )
 
-__all__ = ["EXAMPLE_HEIGHT_PX", "EXAMPLE_WIDTH_PX", "as_graph", "example_shape", "export", "quiet", "trace"]
+__all__ = [
+    "as_graph",
+    "example_shape",
+    "export",
+    "export_training",
+    "module_call",
+    "quiet",
+    "trace",
+]

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -62,6 +62,35 @@ def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
         ) as error:  # nothing of ours runs there: a model and torch may raise anything, asserts too
             raise TraceError(_why(model, inputs, error)) from error
     return program
+
+
+def export_training(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
+    """Export a model as it is set to train, for inputs of just these shapes; operations stay those that forward calls.
+
+    Its graph is to be run: what writes in place, into statistics of norms too, does so there.
+    """
+    with as_it_was(model), quiet(), uncollected(), torch.enable_grad(), _no_own_backward():
+        try:
+            program: ExportedProgram = torch.export.export(model, inputs, strict=False)
+        except Exception as error:  # nothing of ours runs there
+            tensors = tuple(each for each in inputs if isinstance(each, Tensor))
+            raise TraceError(_why(model, tensors, error)) from error
+    return program
+
+
+@contextmanager
+def _no_own_backward() -> Iterator[None]:
+    """Refuse operations with a backward of their own: a graph would hold their forward alone."""
+
+    def apply(cls: type, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(f"{cls.__name__} has a backward of its own (torch.autograd.Function)")
+
+    plain = vars(torch.autograd.Function)["apply"]
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = plain
 
 
 def _written(program: ExportedProgram) -> str | None:
@@ -186,7 +215,7 @@ def _as_op(
     if node.op in ("placeholder", "get_attr"):
         kind, settings = given.get(node.name, (PARAMETER, {}))
         return Op(index, kind, "", 0, (), shape, settings)
-    module, call = _module_call(node)
+    module, call = module_call(node)
     if node.target is operator.getitem:
         source, item = node.args
         assert isinstance(source, fx.Node)
@@ -237,7 +266,7 @@ def _draws(target: object, settings: dict[str, Setting]) -> bool:
     return settings.get("train", settings.get("training")) is not False and settings.get("dropout_p") != 0.0
 
 
-def _module_call(node: fx.Node) -> tuple[str, int]:
+def module_call(node: fx.Node) -> tuple[str, int]:
     """Read "decoder.0" and 1 from the stack of modules, whose keys end in "@1" for the second call."""
     stack = node.meta.get("nn_module_stack")
     if not stack:

@@ -12,7 +12,7 @@ from torch import nn
 
 from outsize.errors import TraceError, found_in
 from outsize.graph import ModelGraph, Op
-from outsize.measure.graphs import EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX, trace
+from outsize.measure.graphs import example_shape, trace
 from outsize.tiles.halo import Halo, Obstacle, derive_halo
 from outsize.tiles.sizes import OTHER_OPERATIONS, OTHER_PLACES
 from outsize.tiles.walk import OTHER_NUMBERS, reaching
@@ -91,7 +91,7 @@ def _of_one_sample(
 def _first_shape(in_channels: int, largest_px: tuple[int, int] | None, unit_px: int) -> tuple[int, ...]:
     height, width = (
         -(-max(own, least) // unit_px) * unit_px
-        for own, least in zip(largest_px or (0, 0), (EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX), strict=True)
+        for own, least in zip(largest_px or (0, 0), example_shape(1)[2:], strict=True)
     )
     return (_FIRST_SAMPLES, in_channels, height, width + unit_px * (width == height))
 

@@ -2,6 +2,7 @@
 
 Partition ---> stages_of ---> play       GPipe, 1F1B, interleaved, zero-bubble; who runs what, and who waits
 gradients ---> sum_gradients_s           ring or tree over named links, beneath backward or after it
+Pipeline  ---> play_planned              the same of a plan: the order of work that its ranks keep to
 a step    ---> scaled                    with the slowest of n, with gradients, with samples that come late
 all of it ---> arrange                   tiles x stages x replicas of a cluster, the fastest first
 FlatUNet: the published U-Nets as layers, from their sizes alone
@@ -9,6 +10,6 @@ FlatUNet: the published U-Nets as layers, from their sizes alone
 
 from outsize.plan.simulate.cluster import Arrangement, Cluster, Workshare, arrange
 from outsize.plan.simulate.pipeline import Played, play, stages_of
-from outsize.plan.simulate.unets import FlatUNet
+from outsize.plan.simulate.planned import play_planned
 
-__all__ = ["Arrangement", "Cluster", "FlatUNet", "Played", "Workshare", "arrange", "play", "stages_of"]
+__all__ = ["Arrangement", "Cluster", "Played", "Workshare", "arrange", "play", "play_planned", "stages_of"]

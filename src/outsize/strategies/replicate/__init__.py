@@ -7,12 +7,19 @@ Losses are sums over counts of the whole batch, so gradients add up to those of 
 """
 
 from outsize.strategies.replicate.gradients import replicated
-from outsize.strategies.replicate.layers import batch_norm_over_ranks, look_across, normalised, of_each_rank
+from outsize.strategies.replicate.layers import (
+    batch_norm_over_ranks,
+    drawn_for_all,
+    look_across,
+    normalised,
+    of_each_rank,
+)
 from outsize.strategies.replicate.share import Share, share_out
 
 __all__ = [
     "Share",
     "batch_norm_over_ranks",
+    "drawn_for_all",
     "look_across",
     "normalised",
     "of_each_rank",

@@ -19,16 +19,20 @@ from torch.utils.hooks import RemovableHandle
 
 from outsize.data.batch import Batch
 from outsize.ranks import World
+from outsize.strategies.elsewhere import is_here
 from outsize.strategies.step import Step, Terms
 
 BUCKET_BYTES = 25 * 2**20  # small enough to leave early, large enough for a link's full speed
 
 
-def replicated(step: Step, model: nn.Module, world: World, *, bucket_bytes: int = BUCKET_BYTES) -> Step:
+def replicated(
+    step: Step, model: nn.Module, world: World, *, bucket_bytes: int = BUCKET_BYTES, early: bool = True
+) -> Step:
     """Return the step of all ranks together: gradients and shares of loss terms are those of the whole batch.
 
     Totals of the batch that goes in are those of all ranks (`World.sum`). Only the last part of an optimizer step
     sends; the parts before it add to the gradients that will, and their shares of loss terms are told with its own.
+    `early`: while backward still runs, which a step that runs it several times does not allow.
     """
     if world.is_alone:
         return step
@@ -40,8 +44,9 @@ def replicated(step: Step, model: nn.Module, world: World, *, bucket_bytes: int 
             for name, share in step(batch, last=False).items():
                 waiting[name] = waiting[name] + share if name in waiting else share
             return {name: torch.zeros_like(share) for name, share in waiting.items()}
+        before = None if early else step(batch, last=True)
         with gradients.leaving():
-            shares = step(batch, last=True)
+            shares = step(batch, last=True) if before is None else before
             own = [share + waiting.get(name, 0) for name, share in shares.items()]
             return dict(zip(shares, gradients.arrived(own), strict=True))
 
@@ -127,7 +132,7 @@ class _Gradients:
 
     def _look_at_parameters(self) -> None:
         """Cut buckets where what trains has changed; the last layers come first, for their gradients do."""
-        wanted = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        wanted = [each for each in self.model.parameters() if each.requires_grad and is_here(each)]
         wanted.reverse()
         if len(wanted) == len(self._place) and all(
             one is other for one, other in zip(wanted, self._place, strict=True)

@@ -200,20 +200,25 @@ def _drawing_for_all(kind: type[nn.Module], share: Share) -> type[nn.Module]:
     def drawn(self: nn.Module, inputs: Tensor) -> Tensor:
         if not self.training:
             return forward(self, inputs)
-        mine = share.mine
-        # windows of attention: several rows for each sample
-        each = inputs.shape[0] // max(1, mine.stop - mine.start)
-        whole = inputs.new_empty((share.of_all * each, *inputs.shape[1:]))
-        kept = forward(self, torch.ones_like(whole, memory_format=_layout(inputs)))
-        return inputs * kept[mine.start * each : mine.stop * each]
+        return drawn_for_all(share, partial(forward, self), inputs)
 
     return type(kind.__name__, (kind,), _members(kind, drawn))
 
 
+def drawn_for_all(share: Share, draw: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    """Return inputs times what `draw` makes of ones for the samples of all ranks, of which this one takes its rows."""
+    mine = share.mine
+    # windows of attention: several rows for each sample
+    each = inputs.shape[0] // max(1, mine.stop - mine.start)
+    sides = (share.of_all * each, *inputs.shape[1:])
+    # numbers are drawn as they lie in memory; an axis of one with another's stride lies inside of that one
+    order = sorted(
+        range(len(sides)), key=lambda axis: (-inputs.stride()[axis], inputs.shape[axis] == 1, axis)
+    )
+    back = sorted(range(len(order)), key=order.__getitem__)
+    kept = draw(inputs.new_ones([sides[axis] for axis in order]).permute(back))
+    return inputs * kept[mine.start * each : mine.stop * each]
+
+
 def _members(kind: type[nn.Module], forward: Callable[..., Any]) -> dict[str, Any]:
     return {"forward": forward, "plain_class": kind, "__module__": kind.__module__}
-
-
-def _layout(inputs: Tensor) -> torch.memory_format:
-    is_last = inputs.dim() == 4 and inputs.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if is_last else torch.contiguous_format

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from outsize.data.batch import Batch
-from outsize.ranks import World
+from outsize.ranks import ALONE, World
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Share:
     sizes: list[list[int]]  # by replica: its samples in each micro-batch
     numbers: list[int]  # of a batch, in the order in which this rank has them
     now: int = field(default=0)  # the micro-batch that runs
+    stages: World = ALONE  # the ranks that have these samples together, each a part of the model
     each: int = 1  # ranks of a replica: they have the same samples, of whose pictures each holds a part
 
     @property
