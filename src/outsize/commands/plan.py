@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outsize.accounts import accounted
 from outsize.errors import InUseError, JobError, explain
@@ -31,20 +31,20 @@ def plan(
     gpu: str | None = None,
     num_gpus: int = 1,
     link: str | None = None,
-    **options: bool,
+    **options: Any,
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder.
 
     Options are `request` and `local_norm`.
     """
-    local_norm = options.get("local_norm", False)
     from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
     from outsize.planning.advice import course_for
     from outsize.planning.jobs import lay, plan_job
-    from outsize.planning.situation import Ranks, share_of, situation_here, situation_named
+    from outsize.planning.situation import Ranks, Sharing, share_of, situation_here, situation_named
     from outsize.planning.telling import say_cuts, say_plan, say_request, say_shares, say_spread, say_where
 
+    sharing = Sharing(options.get("local_norm", False))
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
     refuse_foreign(run)
@@ -61,10 +61,10 @@ def plan(
                 share_of(job.train.batch, num_gpus)  # refuses more GPUs than samples
             ground = lay(job, reporter)
             if gpu is not None:
-                where = replace(situation_named(gpu, num_gpus, job.train.precision), local_norm=local_norm)
+                where = replace(situation_named(gpu, num_gpus, job.train.precision), sharing=sharing)
             else:
                 assert device is not None
-                ranks = Ranks(num_gpus, num_gpus, local_norm=local_norm)
+                ranks = Ranks(num_gpus, num_gpus, sharing=sharing)
                 job = ranks.share_of(job)
                 where = situation_here(device, job.train.precision, job.limits.gpu_memory).among(ranks)
             say_where(job, where, reporter)

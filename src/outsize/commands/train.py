@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from outsize.accounts import accounted
 from outsize.files.beside import clear_left
 from outsize.files.ownership import Consent
 from outsize.job import load_job
+from outsize.planning.situation import AS_USUAL, Sharing
 from outsize.progress import Reporter
 from outsize.ranks import ALONE, World, joined, own_device, spread
 from outsize.runs import RunFolder, working_in
@@ -28,13 +30,12 @@ def train(
     mode: str,
     reporter: Reporter,
     take_over: bool = False,
-    local_norm: bool = False,
+    sharing: Sharing = AS_USUAL,
     world: World = ALONE,
 ) -> RunFolder:
     """Train as a job says, in step with all ranks of a world; `mode` is "new", "resume" or "overwrite".
 
-    `take_over`: also where a process on another host, which is over, left the run locked. `local_norm`: batch norm of
-    each rank by its own samples.
+    `take_over`: also where a process on another host, which is over, left the run locked.
     """
     reporter = reporter if world.is_owner else Reporter("quiet")
     world.at("reading the job")
@@ -51,7 +52,7 @@ def train(
             clear_left(run.best.parent, is_alone=True)
         refuse_apart(world, run.path)
         asked = overrides, own_device(world, device_name), mode
-        train_job(job, run, job_path, asked, reporter, world, local_norm)
+        train_job(job, run, job_path, asked, reporter, world, sharing)
     return run
 
 
@@ -63,7 +64,7 @@ def train_over_ranks(
     mode: str,
     reporter: Reporter,
     num_ranks: int | None,
-    **options: bool,
+    **options: Any,
 ) -> None:
     """Train on so many ranks of this machine, or as one of those that torchrun or srun has started."""
     began_s = time.time()
@@ -82,12 +83,14 @@ def train_over_ranks(
         if world.attempt:  # of torchrun, which repeats the same words
             run = RunFolder(Path(load_job(job_path, overrides).run))
             mode = "resume" if has_begun(run, launched_s()) else mode
+        sharing = Sharing(options.pop("local_norm", False))
         train(
             job_path,
             overrides=overrides,
             device_name=device_name,
             mode=mode,
             reporter=reporter,
+            sharing=sharing,
             world=world,
             **options,
         )

@@ -21,13 +21,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Sharing:
+    """How ranks share a batch, as far as somebody asks for it."""
+
+    local_norm: bool = False  # each norms by its own samples alone
+
+
+AS_USUAL = Sharing()
+
+
+@dataclass(frozen=True)
 class Ranks:
     """How many processes train together, and what the least of them has."""
 
     num: int = 1
     num_local: int = 1  # on one machine
     num_on_device: int = 1
-    local_norm: bool = False
+    sharing: Sharing = AS_USUAL
     least: Machine | None = None
 
     def share_of(self, job: Job) -> Job:
@@ -57,7 +67,7 @@ class Situation:
     bf16: bool
     num_gpus: int = 1
     num_local: int = 1  # of them on one machine, whose host memory they share
-    local_norm: bool = False  # each norms by its own samples alone
+    sharing: Sharing = AS_USUAL
     device: torch.device | None = None  # None: the machine is not here
     learnt: Learnt | None = None  # by a real step
     compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
@@ -104,7 +114,7 @@ class Situation:
             machine=machine,
             num_gpus=ranks.num,
             num_local=ranks.num_local,
-            local_norm=ranks.local_norm,
+            sharing=ranks.sharing,
         )
 
     @property

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from outsize.data.feeding import num_cores
 from outsize.errors import RanksError, explain, listed
 from outsize.job import Job
-from outsize.planning.situation import Ranks, share_of
+from outsize.planning.situation import Ranks, Sharing, share_of
 from outsize.progress import Reporter
 from outsize.ranks import World
 from outsize.runs import output_errors
@@ -49,14 +49,14 @@ def alike(job_path: Path, overrides: Sequence[str]) -> dict[str, str]:
     }
 
 
-def ranks_of(world: World, device: torch.device, *, local_norm: bool) -> Ranks:
+def ranks_of(world: World, device: torch.device, sharing: Sharing) -> Ranks:
     """Return how many train together, and the least that any of them has."""
     import torch
 
     from outsize.measure.machine import look_at_machine
 
     if world.is_alone:
-        return Ranks(local_norm=local_norm)
+        return Ranks(sharing=sharing)
     machines = world.gather(look_at_machine(device))
     kinds = {each.device.partition(":")[0] for each in machines}
     if len(kinds) > 1:
@@ -64,7 +64,7 @@ def ranks_of(world: World, device: torch.device, *, local_norm: bool) -> Ranks:
         raise RanksError(explain("ranks compute on different devices", found, need, "set --device"))
     on_one = -(-world.local_size // torch.cuda.device_count()) if device.type == "cuda" else 1
     least = min(machines, key=lambda each: (each.free_bytes, each.host_free_bytes))
-    return Ranks(world.size, world.local_size, on_one, local_norm, least)
+    return Ranks(world.size, world.local_size, on_one, sharing, least)
 
 
 def say_ranks(job: Job, ranks: Ranks, device: str, reporter: Reporter) -> None:
@@ -76,7 +76,7 @@ def say_ranks(job: Job, ranks: Ranks, device: str, reporter: Reporter) -> None:
     text = f"{ranks.num} ranks ({kind}): {most}{share} of {batch} samples of a step on each{waits}"
     if device == "cpu" and ranks.num_local > num_cores():
         text += f"; warning: they take turns on {format_count(num_cores(), 'core')}"
-    if ranks.local_norm:
+    if ranks.sharing.local_norm:
         text += "; batch norm by each rank's own samples (--local-norm), which is approximate"
     reporter.say("ranks", text, num_ranks=ranks.num, batch=batch, most_samples=share)
 

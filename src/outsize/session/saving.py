@@ -81,7 +81,7 @@ class Saving:
 
     def even_out(self, *_: object) -> None:
         """Norms that stay apart have seen other samples on each rank: what is saved is the mean."""
-        if self._prepared.where.local_norm:
+        if self._prepared.where.sharing.local_norm:
             evened(self._prepared.model, self._world)
 
     @contextmanager

@@ -32,7 +32,7 @@ class Stepping:
         self._share = None
         if not world.is_alone:
             self._share = share_out(world, job.train.batch, prepared.train_plan.micro_batches or 1)
-            look_across(prepared.model, self._share, local_norm=prepared.where.local_norm)
+            look_across(prepared.model, self._share, local_norm=prepared.where.sharing.local_norm)
 
     @property
     def numbers(self) -> Sequence[int] | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from outsize.job import Job
 from outsize.job.naming import naming
-from outsize.planning.situation import Ranks
+from outsize.planning.situation import Ranks, Sharing
 from outsize.planning.telling import say_plan
 from outsize.progress import Reporter
 from outsize.ranks import World
@@ -65,7 +65,7 @@ def train_job(
     asked: tuple[Sequence[str], str, str],
     reporter: Reporter,
     world: World,
-    local_norm: bool,
+    sharing: Sharing,
 ) -> None:
     """Train a job in its run, in step with all ranks; `asked` are overrides, the device's name and the mode."""
     from outsize.measure.machine import pick_device
@@ -76,7 +76,7 @@ def train_job(
     device = pick_device(device_name)
     if device.type == "cuda":
         get_processes_ready()
-    ranks = ranks_of(world, device, local_norm=local_norm)
+    ranks = ranks_of(world, device, sharing)
     state: State | None = None
 
     def prepare_and_say() -> Begun | None:

@@ -164,7 +164,7 @@ def train_task(job: Job, model: nn.Module, num_bands: int, halo: Halo, where: Si
 
 def _spread(across_samples: str | None, batch: int, where: Situation) -> str | None:
     """Say why ranks that share a batch train otherwise than one: norms that stay apart see the samples of one."""
-    if across_samples is None or where.num_gpus == 1 or not where.local_norm:
+    if across_samples is None or where.num_gpus == 1 or not where.sharing.local_norm:
         return None
     share = share_of(batch, where.num_gpus)
     seen = f"each of {where.num_gpus} ranks has at most {share} of {batch} samples"
@@ -233,7 +233,7 @@ def _fuse(job: Job, model: nn.Module, num_bands: int, where: Situation) -> Fuse 
     from outsize.errors import TraceError
     from outsize.strategies.kernels import fusible, fusing
 
-    if where.num_gpus > 1 and not where.local_norm:
+    if where.num_gpus > 1 and not where.sharing.local_norm:
         return None  # the kernels norm by the samples of one rank
     if where.kind != "cuda" or not job.train.fuse or (where.device is not None and not fusing("cuda")):
         return None

@@ -143,7 +143,7 @@ def _file_name(job: Job, ground: Groundwork, where: Situation, device: torch.dev
     sections = job.model_dump(mode="json", include=set(_SECTIONS))
     about = [*_about_model(job, ground.bands), json.dumps(sections, sort_keys=True, default=str)]
     about += [str(each) for each in (ground.largest_px, ground.most_objects, ground.halo)]
-    about += [str(where.num_gpus), str(where.local_norm)]
+    about += [str(where.num_gpus), str(where.sharing)]
     about += [str(count_steps(job, ground.splits)), str(where.bf16), str(where.rates), str(device)]
     about += [
         fingerprint(device),
