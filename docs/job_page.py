@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from outsize.job import AcquireSection, BoxesSection, ClassSpec, Job, ObjectsSection, Phase, SplitSection
+from outsize.job import (
+    AcquireSection,
+    BoxesSection,
+    ClassSpec,
+    Job,
+    ObjectsSection,
+    Phase,
+    PrepareSection,
+    SplitSection,
+)
 
 _PLAIN = {
     int: "whole number",
@@ -61,7 +70,10 @@ published), `inner_width` (500), `early_width` (256), `dropout` (0.5), `score` (
 Pictures are not resized.
 """
 
-_BEFORE = {"acquire": AcquireSection}  # sections of verbs that come before training
+_BEFORE = {
+    "acquire": AcquireSection,
+    "prepare": PrepareSection,
+}  # sections of verbs that come before training
 
 
 def page() -> str:

@@ -55,6 +55,8 @@ TESTED_THROUGH = {
     "report.tables": "commands/bench/test_batch.py",
     "commands.bench.setting": "commands/bench/test_memory.py",
     "job.acquire": "commands/data/test_acquire.py",
+    "job.prepare": "commands/data/test_prepare.py",
+    "prepare.pixels": "prepare/test_scenes.py",
     "ranks.pulse": "ranks/test_joining.py",
     "session.among": "session/test_ranks.py",
     "session.stepping": "session/test_ranks.py",

@@ -32,6 +32,7 @@ VERBS = (
     "check",
     "compare",
     "acquire",
+    "prepare",
     "launch",
     "pack",
     "unpack",

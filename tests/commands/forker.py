@@ -65,21 +65,27 @@ def child(request: dict[str, Any]) -> None:
     os._exit(code or 0)  # taking down a whole torch would take a second
 
 
-preloaded.load()
-facts.derive = remembering(facts.derive)
-for line in sys.stdin:
-    # pipes, not files, for a limit on the size of files is not meant for what is printed
-    pipes = [os.pipe(), os.pipe()]
-    pid = os.fork()
-    if pid == 0:
-        for stream, (_, end) in zip((1, 2), pipes, strict=True):
-            os.dup2(end, stream)
-        child(json.loads(line))
-    printed = []
-    for begin, end in pipes:
-        os.close(end)
-        with os.fdopen(begin) as text:
-            printed.append(text.read())
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    print(json.dumps([code, *printed]), flush=True)
-os._exit(0)
+def serve() -> None:
+    """Answer requests."""
+    preloaded.load()
+    facts.derive = remembering(facts.derive)
+    for line in sys.stdin:
+        # pipes, not files, for a limit on the size of files is not meant for what is printed
+        pipes = [os.pipe(), os.pipe()]
+        pid = os.fork()
+        if pid == 0:
+            for stream, (_, end) in zip((1, 2), pipes, strict=True):
+                os.dup2(end, stream)
+            child(json.loads(line))
+        printed = []
+        for begin, end in pipes:
+            os.close(end)
+            with os.fdopen(begin) as text:
+                printed.append(text.read())
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print(json.dumps([code, *printed]), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":  # and not in a process that one of ours has begun
+    serve()

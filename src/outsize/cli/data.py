@@ -1,4 +1,4 @@
-"""The verbs of `commands/data` with their options: files fetched, a job written, all read once."""
+"""The verbs of `commands/data` with their options: files fetched, a job written, files prepared, all read once."""
 
 from __future__ import annotations
 
@@ -53,6 +53,31 @@ def acquire(
     asked = {"parallel": parallel, "rate_per_s": rate, "tries": tries}
     changes: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
     command.acquire(source, to=to, changes=changes, reporter=make_reporter(quiet), take_over=take_over)
+
+
+def prepare(
+    job: JobPath,
+    set_: Overrides = None,
+    num_workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes of this machine; default: its cores.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster: tcp://host:8786.")
+    ] = None,
+    take_over: TakeOver = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make of raw files what training reads; repeated, what is missing or has changed."""
+    from outsize.commands import data as command
+
+    if num_workers is not None and scheduler is not None:
+        raise typer.BadParameter("--workers and --scheduler exclude each other")
+    changes: dict[str, object] = {}
+    if num_workers is not None or scheduler is not None:
+        changes = {"workers": num_workers, "scheduler": scheduler}
+    command.prepare(
+        job, overrides=set_ or (), changes=changes, reporter=make_reporter(quiet), take_over=take_over
+    )
 
 
 def check(job: JobPath, set_: Overrides = None, quiet: Quiet = False) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from outsize.cli.across import Gpus, across
 from outsize.cli.bench import bench
-from outsize.cli.data import acquire, check, init
+from outsize.cli.data import acquire, check, init, prepare
 from outsize.cli.elsewhere import launch, pack, unpack
 from outsize.cli.options import (
     Aoi,
@@ -207,6 +207,7 @@ _IN_ORDER: tuple[Callable[..., None], ...] = (
     demo,
     init,
     acquire,
+    prepare,
     check,
     plan,
     train,

@@ -1,7 +1,7 @@
 """A manifest: one line of JSON for each file of a folder that is finished, with its size and checksum.
 
-Lines are only added, so a process that is killed loses nothing but the line it was writing; of a name the last line
-counts. A line is written before its file gets its name: what lies there without a line is somebody else's.
+Until all is done lines are only added: a process that is killed loses nothing but the line it was writing, and of a
+name the last line counts. A line is written before its file gets its name: what has no line is somebody else's.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from outsize.files.beside import written_beside
 from outsize.files.plain import read_plain_text
 from outsize.files.trees import MOST_JSON_BYTES, json_tree
 
@@ -59,12 +60,21 @@ class Manifest:
 
     def note(self, finished: Finished) -> None:
         """Add a line. Raises OSError."""
-        line = json.dumps(vars(finished) | {"facts": dict(finished.facts)}, default=str) + "\n"
+        line = _line(finished)
         with self._guard, self.path.open("ab") as file:
             if file.tell() and not _ends_a_line(self.path):  # a process was killed while it wrote
                 file.write(b"\n")
             file.write(line.encode())
             self._lines[finished.name] = finished
+
+    def settle(self, names: Collection[str]) -> None:
+        """Keep the lines of these names alone, in order. Raises OSError."""
+        with self._guard:
+            kept = {name: self._lines[name] for name in sorted(self._lines) if name in names}
+            lines = [_line(each) for each in kept.values()]
+            with written_beside(self.path) as temporary:
+                temporary.write_text("".join(lines), encoding="utf-8")
+            self._lines = kept
 
     def holds(self, name: str) -> bool:
         """Say whether a file is there as it was written down: its size and its checksum."""
@@ -73,6 +83,10 @@ class Manifest:
             return known is not None and _is_same(path, known)
         except OSError:
             return False
+
+
+def _line(finished: Finished) -> str:
+    return json.dumps(vars(finished) | {"facts": dict(finished.facts)}, default=str) + "\n"
 
 
 def _is_same(path: Path, known: Finished) -> bool:

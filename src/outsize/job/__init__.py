@@ -5,6 +5,7 @@ from outsize.job.data import ClassSpec, DataSection, SplitSection
 from outsize.job.fields import LOSS_NAMES, parse_colour
 from outsize.job.load import check_job, check_limits, dump_job, has_section, load_job, load_section
 from outsize.job.predict import BoxesSection, ObjectsSection, PredictSection
+from outsize.job.prepare import PrepareSection
 from outsize.job.train import Phase, TrainSection
 from outsize.job.whole import Job, LimitsSection, ModelSection, PublishedSection
 
@@ -20,6 +21,7 @@ __all__ = [
     "ObjectsSection",
     "Phase",
     "PredictSection",
+    "PrepareSection",
     "PublishedSection",
     "SplitSection",
     "TrainSection",

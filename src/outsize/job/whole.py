@@ -10,6 +10,7 @@ from outsize.job.acquire import AcquireSection
 from outsize.job.data import DataSection
 from outsize.job.fields import Bytes, Section
 from outsize.job.predict import PredictSection
+from outsize.job.prepare import PrepareSection
 from outsize.job.train import TrainSection
 from outsize.known.tables import filled_in
 
@@ -71,3 +72,4 @@ class Job(Section):
     limits: LimitsSection = LimitsSection()
     published: PublishedSection = PublishedSection()
     acquire: AcquireSection | None = None
+    prepare: PrepareSection | None = None

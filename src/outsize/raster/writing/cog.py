@@ -33,35 +33,45 @@ def make_cog(
     nodata: float | None = None,
     band_names: tuple[str, ...] = (),
     tags: Mapping[str, str] | None = None,
+    num_threads: str = "ALL_CPUS",
 ) -> None:
     """Copy `source` to `target` as a COG; the file appears under its name only when it is complete.
 
     Overviews of class ids want "mode" or "nearest", of measurements "average". `colours` need a uint8 raster.
     """
+    with open_raster(os.fspath(source)) as plain:
+        is_measured = plain.dtypes[0] == "float32"
+        view = _dress(plain, source, colours or {}, nodata, band_names, tags or {})
+    copy_as_cog(view, target, resampling=resampling, is_measured=is_measured, num_threads=num_threads)
+
+
+def copy_as_cog(
+    source: str, target: Path, *, resampling: Resampling, is_measured: bool, num_threads: str
+) -> None:
+    """Copy a raster or a VRT of ours to `target` as a COG, with its mask; what is not measured are class ids."""
+    options = {
+        "COMPRESS": "DEFLATE" if is_measured else "LZW",
+        "PREDICTOR": "YES" if is_measured else "NO",  # neighbouring class ids differ by no small amount
+        "BLOCKSIZE": "512",
+        "OVERVIEW_RESAMPLING": resampling.upper(),
+        "BIGTIFF": "IF_SAFER",
+        "NUM_THREADS": num_threads,
+    }
+    disk.make_folder(target.parent)
+    with open_raster(source, ("VRT", "GTiff")) as plain:
+        num_bytes = plain.width * plain.height * plain.count * np.dtype(plain.dtypes[0]).itemsize
+        disk.need_space(target.parent, int(num_bytes * _OVERVIEW_SHARE), target.name)
+        _copy(plain, target, options)
+
+
+def _copy(plain: DatasetReader, target: Path, options: Mapping[str, str]) -> None:
     from rasterio import shutil as raster_shutil
     from rasterio._err import CPLE_BaseError  # raised by copy as it is, and not to be had elsewhere
     from rasterio.errors import RasterioError
 
-    disk.make_folder(target.parent)
-    with open_raster(os.fspath(source)) as plain:
-        dtype = plain.dtypes[0]
-        num_bytes = plain.width * plain.height * plain.count * np.dtype(dtype).itemsize
-        disk.need_space(target.parent, int(num_bytes * _OVERVIEW_SHARE), target.name)
-        view = _dress(plain, source, colours or {}, nodata, band_names, tags or {})
-    options = {
-        "COMPRESS": "DEFLATE" if dtype == "float32" else "LZW",
-        "PREDICTOR": "YES"
-        if dtype == "float32"
-        else "NO",  # neighbouring class ids differ by no small amount
-        "BLOCKSIZE": "512",
-        "OVERVIEW_RESAMPLING": resampling.upper(),
-        "BIGTIFF": "IF_SAFER",
-        "NUM_THREADS": "ALL_CPUS",
-    }
     with disk.replacing(target) as partial:
         try:
-            with open_raster(view, ("VRT",)) as dressed:
-                raster_shutil.copy(dressed, partial, driver="COG", **options)
+            raster_shutil.copy(plain, partial, driver="COG", **options)
         except (
             RasterioError,
             CPLE_BaseError,
