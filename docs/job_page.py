@@ -16,6 +16,8 @@ from outsize.job import (
     AcquireSection,
     BoxesSection,
     ClassSpec,
+    ForecastSection,
+    FramesSection,
     Job,
     ObjectsSection,
     Phase,
@@ -38,7 +40,8 @@ command line: `--set train.lr=0.01`. An unknown key is an error that names the n
 """
 _UNET = """Options of `unet`: `levels` (5), `width` (32), `convs` per level (2), `norm` (`"batch"`, `"none"`,
 `"group"`),
-`upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`). In a phase, `trainable = "decoder"` means everything between
+`upsampling` (`"transposed"`, `"nearest"`, `"bilinear"`), `zero_head` (false; true: the first answer is 0 everywhere).
+In a phase, `trainable = "decoder"` means everything between
 bottleneck and head: upsampling, joins with skips (`merge`) and blocks. Any model of segmentation-models-pytorch is
 `"smp:Unet/resnet18"`: architecture and encoder, with `weights` = `"none"`, `"imagenet"` or a file.
 
@@ -68,6 +71,10 @@ published), `inner_width` (500), `early_width` (256), `dropout` (0.5), `score` (
 (task detect) have the options `weights` (`"none"`, `"imagenet"`, `"coco"` or a file), `score` (0.01), `nms_iou` (0.5),
 `most` (300 objects of a picture) and `overlap_px` (256); the last also `rois_per_image` (256) and `proposals` (1000).
 Pictures are not resized.
+
+Options of `convlstm` (task forecast): `width` (32), `layers` (2), `kernel` (3), `stride` (4: its memory is a quarter as
+fine as the frames), `zero_head` (false) and `num_in`, the frames that it sees one after the other. That must be said
+where there are more of them than leads and no frames carried on by optical flow.
 """
 
 _BEFORE = {
@@ -85,12 +92,14 @@ def page() -> str:
         parts.append(_table(f"[{name}]", section, section.__doc__ or ""))
         if name == "data":
             parts.append(_table("[data.split]", SplitSection, SplitSection.__doc__ or ""))
+            parts.append(_table("[data.frames]", FramesSection, FramesSection.__doc__ or ""))
             parts.append(_table("[[data.classes]]", ClassSpec, ClassSpec.__doc__ or ""))
         if name == "model":
             parts.append(_UNET)
         if name == "predict":
             parts.append(_table("[predict.objects]", ObjectsSection, ObjectsSection.__doc__ or ""))
             parts.append(_table("[predict.boxes]", BoxesSection, BoxesSection.__doc__ or ""))
+            parts.append(_table("[predict.forecast]", ForecastSection, ForecastSection.__doc__ or ""))
         if name == "train":
             parts.append(_table("[[train.phases]]", Phase, Phase.__doc__ or ""))
     for name, section in _BEFORE.items():

@@ -26,7 +26,7 @@ from outsize.commands.data.check import check
 from outsize.commands.predict import predict
 from outsize.commands.results.evaluate import evaluate
 from outsize.commands.train import train
-from outsize.data.synthetic import draw_streets
+from outsize.data.synthetic import draw_streets, write_rain
 from outsize.job import load_job
 from outsize.planning.clusters import spread_over
 from outsize.progress import Reporter
@@ -292,6 +292,26 @@ def test_example_of_digits(tmp_path: Path) -> None:
     assert evaluate(run, split="test", reporter=quiet)["num_pictures"] == 10
 
 
+@pytest.mark.long
+def test_example_of_frames(tmp_path: Path) -> None:
+    write_rain(tmp_path / "data", 20, 48, num_cells=12)
+    run, quiet = tmp_path / "run", Reporter("quiet")
+    overrides = [
+        *_SMALL,
+        "train.tile_px=32",
+        "model.width=4",
+        "data.frames.num_in=3",
+        "data.frames.num_out=2",
+    ]
+    overrides += [f"data.root={(tmp_path / 'data').as_posix()}", f"run={run.as_posix()}"]
+    train(
+        _EXAMPLES / "radar-nowcast.toml", overrides=overrides, device_name="cpu", mode="new", reporter=quiet
+    )
+    predict(run, [], out=None, overrides=(), device_name="cpu", reporter=quiet)
+    means = evaluate(run, split="test", reporter=quiet)["means"]
+    assert means["model"]["csi"][0] > means["persistence"]["csi"][0]
+
+
 def test_what_examples_cite_has_the_names_of_scores() -> None:
     paths = list(_EXAMPLES.glob("*.toml"))
     assert any(load_job(path).published.scores for path in paths)
@@ -332,5 +352,5 @@ def test_every_example_is_tried() -> None:
     names |= {"nuclei-maskrcnn", "nuts-maskrcnn", "buildings-maskrcnn"}
     names |= {"cityscapes-gscnn", "cityscapes-erfnet", "camvid-deeplab", "taco-gscnn"}
     names |= {"kitti-fastbox", "kitti-fastbox-scratch"}
-    names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn", "digits"}
+    names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn", "digits", "radar-nowcast"}
     assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from outsize.errors import JobError
-from outsize.units import format_bytes, format_count, format_pixels, format_seconds, parse_bytes
+from outsize.units import (
+    clock,
+    format_bytes,
+    format_count,
+    format_pixels,
+    format_seconds,
+    parse_bytes,
+    seconds_of,
+)
 
 
 @pytest.mark.parametrize(("text", "size"), [("16GiB", 2**34), ("1.5 GB", 1_500_000_000), ("7", 7), (9, 9)])
@@ -34,3 +42,10 @@ def test_formats() -> None:
 
 def test_counts_say_one_or_several() -> None:
     assert [format_count(num, "step") for num in (0, 1, 7200)] == ["0 steps", "1 step", "7,200 steps"]
+
+
+def test_times_in_utc() -> None:
+    assert clock(seconds_of("2020-10-31T08:00")) == "2020-10-31T08:00Z"
+    assert seconds_of("2020-10-31T08:00+02:00") == seconds_of("2020-10-31T06:00Z")
+    with pytest.raises(ValueError, match="is no time"):
+        seconds_of("today")

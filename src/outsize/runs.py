@@ -47,7 +47,7 @@ class RunFolder:
 
     @property
     def labels(self) -> Path:
-        """Label rasters made from polygons."""
+        """Rasters that are made: of labels that are polygons, of frames."""
         return self.path / "labels"
 
     @property
@@ -158,7 +158,7 @@ _SIGNS = (
     {"job.toml", "checkpoints"},
     {"job.toml", "bench"},
 )
-_MADE_LABELS = re.compile(r".+-[0-9a-f]{8}\.(png|tif|npz)")
+_MADE_LABELS = re.compile(r".+-[0-9a-f]{8}\.(png|tif|npz)|\d{8}T\d{4}Z(-truth)?\.vrt")
 
 
 def is_own(run: RunFolder) -> bool:

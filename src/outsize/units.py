@@ -1,8 +1,9 @@
-"""Bytes, seconds and pixels to text and back."""
+"""Bytes, seconds, times and pixels to text and back."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from outsize.errors import JobError, explain
 
@@ -106,3 +107,18 @@ def format_size(size: Size) -> str:
 def format_score(value: float | None) -> str:
     """Write a score; what is unknown is a dash."""
     return "-" if value is None else f"{value:.4f}"
+
+
+def clock(time_s: int) -> str:
+    """Write a time as ISO 8601, in UTC and to the minute."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def seconds_of(text: str) -> int:
+    """Read a time as ISO 8601 has it; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        need = "ISO 8601, as 2020-10-31T08:00"
+        raise ValueError(f"{text!r} is no time: {need}") from error
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())

@@ -84,7 +84,7 @@ def test_bands_of_two_coordinate_systems_are_refused(tmp_path: Path) -> None:
 def test_scenes_of_one_call_keep_their_own_coordinate_systems(tmp_path: Path) -> None:
     for name, epsg in (("a", 3857), ("b", 32633)):
         draw(tmp_path / f"{name}.tif", 1, epsg=epsg)
-    infos = open_inputs([tmp_path], (), DATA, ())
+    infos = open_inputs([tmp_path], (), DATA, (), tmp_path)
     found = [rasterio.crs.CRS.from_wkt(info.georef.crs_wkt).to_epsg() for info in infos]
     assert found == [3857, 32633]
 

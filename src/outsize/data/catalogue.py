@@ -83,7 +83,7 @@ def look_around(
     look = None if layout.areas else look  # what is of several splits is counted for each of them, later
     places = {path: split for split, held in layout.shared.items() for path in held}
     paths = list(places)
-    bands = data.bands or _first_bands(paths, data)
+    bands = data.bands or layout.bands or _first_bands(paths, data)
 
     def open_scene(path: Path) -> LabelledScene:
         assert layout.open is not None

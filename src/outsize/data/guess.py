@@ -48,6 +48,7 @@ class Guess:
     dataset: Dataset | None = None  # one with a layout of its own, whose other keys need not be said
     objects: bool = False  # whether labels are learnt as objects one by one
     pictures: bool = False  # whether labels are a class for each picture
+    frames: bool = False  # whether there are no labels but the frames that follow
     unreadable: tuple[BadFile, ...] = ()  # of those that were looked into
 
 
@@ -91,6 +92,7 @@ def _from_dataset(dataset: Dataset) -> Guess:
         dataset=dataset,
         objects=dataset.objects,
         pictures=dataset.pictures,
+        frames=dataset.step_minutes is not None,
     )
 
 

@@ -42,6 +42,11 @@ def stamp(path: Path) -> str:
     return f"{path.resolve()} {about.st_size} {about.st_mtime_ns}"
 
 
+def truth_beside(seen: Path) -> Path:
+    """Return where the frames that follow are, beside those that are seen."""
+    return seen.with_name(f"{seen.stem}-truth.vrt")
+
+
 def _is_made_of(target: Path, key: str) -> bool:
     from PIL import Image
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def recall_scenes(path: Path, split: str, data: DataSection) -> tuple[LabelledSc
             whole = entry.get("picture_px")
             picture_px = None if whole is None else _picture_px(whole, info)
         marked = marked.shrunk(data.shrink, nearest=True)
-        scenes.append(LabelledScene(info, marked, areas, picture_px=picture_px, **files))
+        scene = LabelledScene(info, marked, areas, files.get("objects"), files.get("boxes"), picture_px)
+        scenes.append(replace(scene, is_numbers=entry.get("is_numbers") is True))
     return tuple(scenes)
 
 

@@ -37,6 +37,7 @@ class LabelledScene:
     picture_px: tuple[int, int] | None = (
         None  # of the pictures below one another in it that have one class each
     )
+    is_numbers: bool = False  # whether the labels are grids of numbers, one in each band
 
     @property
     def whole_px(self) -> tuple[int, int]:

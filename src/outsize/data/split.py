@@ -167,6 +167,7 @@ def write_split(path: Path, splits: Splits) -> None:
                 **({} if scene.objects is None else {"objects": str(scene.objects)}),
                 **({} if scene.boxes is None else {"boxes": str(scene.boxes)}),
                 **({} if scene.picture_px is None else {"picture_px": scene.picture_px}),
+                **({"is_numbers": True} if scene.is_numbers else {}),
             }
             for scene in scenes
         ]

@@ -17,10 +17,18 @@ _SUFFIXES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".jp2", ".vrt")
 
 
 def open_inputs(
-    images: Sequence[Path], stacks: Sequence[str], data: DataSection, bands: Sequence[str]
+    images: Sequence[Path], stacks: Sequence[str], data: DataSection, bands: Sequence[str], cache: Path
 ) -> list[SceneInfo]:
-    """Describe all scenes: files, those in folders, and those of `--bands`; `bands` are what the model expects."""
+    """Describe all scenes: files, those in folders, and those of `--bands`; `bands` are what the model expects.
+
+    Frames that follow one another are one scene, which is made in `cache`.
+    """
     from outsize.data.scenes import open_image
+
+    if data.numbers and not all(path.suffix == ".vrt" for path in images):
+        from outsize.data.radar import newest_frames
+
+        return [newest_frames(images, data.frames, cache)]
 
     found = [open_image(path, data) for path in expand(images, data)]
     return found + [open_stack(text, bands, data) for text in stacks]

@@ -3,8 +3,9 @@
 from outsize.job.acquire import AcquireSection
 from outsize.job.data import ClassSpec, DataSection, SplitSection
 from outsize.job.fields import LOSS_NAMES, parse_colour
+from outsize.job.frames import FramesSection
 from outsize.job.load import check_job, check_limits, dump_job, has_section, load_job, load_section
-from outsize.job.predict import BoxesSection, ObjectsSection, PredictSection
+from outsize.job.predict import BoxesSection, ForecastSection, ObjectsSection, PredictSection
 from outsize.job.prepare import PrepareSection
 from outsize.job.train import Phase, TrainSection
 from outsize.job.whole import Job, LimitsSection, ModelSection, PublishedSection
@@ -15,6 +16,8 @@ __all__ = [
     "BoxesSection",
     "ClassSpec",
     "DataSection",
+    "ForecastSection",
+    "FramesSection",
     "Job",
     "LimitsSection",
     "ModelSection",

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from outsize.errors import JobError, explain
 from outsize.job.fields import Colour, LabelsName, LabelValues, MistakenValue, Section, Strings
+from outsize.job.frames import FramesSection
 
 
 class ClassSpec(Section):
@@ -23,7 +24,8 @@ class ClassSpec(Section):
 
 
 def _checked_classes(classes: tuple[ClassSpec, ...], about: ValidationInfo) -> tuple[ClassSpec, ...]:
-    if len(classes) < (1 if about.data.get("objects") or about.data.get("boxes") else 2):
+    one_will_do = any(about.data.get(kind) for kind in ("objects", "boxes", "numbers"))
+    if len(classes) < (1 if one_will_do else 2):
         raise ValueError("at least 2 classes, of which one may be all the rest")
     for key, other in (("name", "value"), ("value", "name")):
         seen: dict[object, ClassSpec] = {}
@@ -40,7 +42,9 @@ def _checked_classes(classes: tuple[ClassSpec, ...], about: ValidationInfo) -> t
 class SplitSection(Section):
     """How images are shared out where data.images is given instead of train, val and test."""
 
-    by: Literal["scene", "folder", "blocks"] = Field("scene", description="what stays together")
+    by: Literal["scene", "folder", "blocks"] = Field(
+        "scene", description="what stays together; windows of frames go by their times"
+    )
     order: Literal["drawn", "named"] = Field(
         "drawn", description="drawn by the seed, or by name: the last are held back, as in published lists"
     )
@@ -52,6 +56,15 @@ class SplitSection(Section):
     gap_px: int | None = Field(
         None, ge=0, description="by blocks: distance between splits; default: the model's halo"
     )
+    train_times: Strings = Field(
+        (),
+        description="of frames: intervals FROM/TO (ISO 8601, UTC), ends included, that hold all frames learnt from",
+    )
+    val_times: Strings = Field((), description="of frames: intervals in which forecasts start")
+    test_times: Strings = ()
+    gap_minutes: float = Field(
+        0, ge=0, description="of frames: time that lies between a frame learnt from and one to be forecast"
+    )
 
 
 class DataSection(Section):
@@ -61,6 +74,9 @@ class DataSection(Section):
     boxes: bool = Field(False, description="labels are boxes; the task detect sets it")
     pictures: bool = Field(
         False, description="labels are a class for each picture; the task classify sets it"
+    )
+    numbers: bool = Field(
+        False, description="labels are grids of numbers, those of the next frames; the task forecast sets it"
     )
     format: Literal[
         "scenes",
@@ -75,6 +91,7 @@ class DataSection(Section):
         "yolo",
         "classes",
         "idx",
+        "radar",
     ] = Field(
         "scenes", description="large rasters, many pictures with masks, or a dataset as it is distributed"
     )
@@ -88,6 +105,7 @@ class DataSection(Section):
     val: Strings = ()
     test: Strings = ()
     split: SplitSection = SplitSection()
+    frames: FramesSection = FramesSection()
     labels: LabelsName = Field(
         "{stem}_labels.tif",
         description="raster or vector file, relative to its image; or one vector file for all; "
@@ -136,6 +154,8 @@ class DataSection(Section):
         """What labels tell."""
         if self.pictures:
             return "a class for each picture"
+        if self.numbers:
+            return "frames"
         return "objects" if self.objects else "boxes" if self.boxes else "classes of pixels"
 
     @property

@@ -18,7 +18,7 @@ from pydantic import (
 from outsize.errors import JobError
 from outsize.units import parse_bytes, parse_size
 
-LOSS_NAMES = ("cross_entropy", "dice", "focal", "gscnn")
+LOSS_NAMES = ("cross_entropy", "dice", "focal", "gscnn", "rain", "plain_rain")
 _LEAST_PLAIN_BYTES = 2**20  # a number without a unit below this is meant in another unit
 _MOST_GIB = 1024  # up to which such a number is taken for GiB
 

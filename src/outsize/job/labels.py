@@ -11,6 +11,7 @@ _KINDS = {
     "instances": "objects",
     "detect": "boxes",
     "classify": "pictures",
+    "forecast": "numbers",
 }  # of labels, where they are no classes of pixels
 
 

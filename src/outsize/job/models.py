@@ -9,6 +9,7 @@ from outsize.errors import ModelError, explain
 
 _DENSE = ("score", "nms_iou", "most", "overlap_px", "weights")
 OPTIONS = {  # of each model, as its builder has them
+    "convlstm": ("num_in", "width", "layers", "kernel", "stride", "zero_head"),
     "digits": ("width", "picture_px"),
     "erfnet": ("width", "dropout", "early_dropout", "output"),
     "fastbox": (
@@ -45,7 +46,7 @@ OPTIONS = {  # of each model, as its builder has them
     "torchvision:fasterrcnn_resnet50_fpn_v2": ("rois_per_image", "proposals", *_DENSE),
     "torchvision:fcos_resnet50_fpn": _DENSE,
     "torchvision:retinanet_resnet50_fpn_v2": _DENSE,
-    "unet": ("levels", "width", "convs", "norm", "upsampling"),
+    "unet": ("levels", "width", "convs", "norm", "upsampling", "zero_head"),
     "wider_resnet38": ("width",),
 }
 LOGITS = "logits"  # an option of all models of pixels: one logit for two classes

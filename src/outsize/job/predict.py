@@ -36,6 +36,16 @@ class BoxesSection(Section):
     flip: bool = Field(False, description="look a second time at the mirrored picture")
 
 
+class ForecastSection(Section):
+    """What a forecast leaves behind (task forecast), besides grids of rain."""
+
+    probability: bool = Field(
+        True, description="write how likely rain of the threshold is, a band for each lead"
+    )
+    threshold: float = Field(1.0, gt=0, description="of rain, in mm/h")
+    film: bool = Field(True, description="write an animated GIF, beside what came where that is known")
+
+
 class PredictSection(Section):
     """What a prediction leaves behind."""
 
@@ -55,3 +65,4 @@ class PredictSection(Section):
     overviews: Literal["mode", "nearest"] = "mode"
     objects: ObjectsSection = ObjectsSection()
     boxes: BoxesSection = BoxesSection()
+    forecast: ForecastSection = ForecastSection()

@@ -49,7 +49,8 @@ class TrainSection(Section):
     step_epochs: int = Field(10, ge=1, description="of the step schedule: lr times step_factor every so many")
     step_factor: float = Field(0.1, gt=0, le=1)
     loss: LossName = Field(
-        "cross_entropy", description="cross_entropy, dice, focal, or two joined by +; gscnn"
+        "cross_entropy",
+        description="cross_entropy, dice, focal, or two joined by +; gscnn; of forecasts rain, plain_rain",
     )
     class_weights: Literal["none", "median", "log"] = Field(
         "none", description="median frequency, or 1/ln(c+p)"

@@ -58,7 +58,7 @@ class PublishedSection(Section):
 class Job(Section):
     """A whole job."""
 
-    task: Literal["segment", "instances", "detect", "classify"] = "segment"
+    task: Literal["segment", "instances", "detect", "classify", "forecast"] = "segment"
     seed: int = Field(0, ge=0, lt=2**31)
     run: str = Field(
         "",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outsize.errors import JobError, explain
+from outsize.known.leads import lead_classes
 
 BACKGROUND = "Background"  # what a class map calls categories that are no class of it
 _GOLDEN = 0.618034  # hues that far apart keep apart, however many there are
@@ -46,10 +47,12 @@ def filled_in(data: object) -> object:
         known = table(kind)
         keys = {"labels": "", "classes": known["classes"], **keys}
         return {**_around(known, keys), **keys}
-    if kind in ("masks", "voc", "yolo", "classes", "idx"):
+    if kind in ("masks", "voc", "yolo", "classes", "idx", "radar"):
         digits = [{"name": str(value), "value": value} for value in range(10)]
         own = {"classes": digits, "bands": ["grey"]} if kind == "idx" else {}
-        return {"labels": "", **own, **keys}
+        # what a forecast answers with is a number for each lead
+        leads = {"classes": lead_classes(keys.get("frames"))} if kind == "radar" else {}
+        return {"labels": "", **own, **keys, **leads}
     return keys
 
 

@@ -9,6 +9,7 @@ from outsize.losses.dice import dice
 from outsize.losses.focal import focal
 from outsize.losses.gscnn import gscnn
 from outsize.losses.loss import Loss, Weights, WeightsByStride, of_stride
+from outsize.losses.rain import plain_rain, rain
 
 __all__ = ["LOSSES", "SETS", "Loss", "Weights", "WeightsByStride", "named_losses", "of_stride"]
 
@@ -16,6 +17,8 @@ LOSSES: dict[str, Callable[[Weights], Loss]] = {
     "cross_entropy": cross_entropy,
     "dice": dice,
     "focal": focal,
+    "rain": rain,
+    "plain_rain": plain_rain,
 }
 SETS: dict[str, Callable[[Weights], dict[str, Loss]]] = {"gscnn": gscnn}
 """Losses of several terms, which belong to one network."""

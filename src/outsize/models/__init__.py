@@ -11,6 +11,7 @@ from torch import nn
 
 from outsize.errors import ModelError, explain
 from outsize.job.models import LIBRARY_PREFIX, LOGITS, NOT_OF_PIXELS, OF_OBJECTS, refuse_unknown_options
+from outsize.models.convlstm import ConvLSTM
 from outsize.models.dense import FCOS_NAME, RETINANET_NAME, DenseDetector
 from outsize.models.digits import DigitNet
 from outsize.models.erfnet import ERFNet
@@ -24,6 +25,7 @@ from outsize.models.wider_resnet import WiderResNet38
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "unet": UNet,
+    "convlstm": ConvLSTM,
     "wider_resnet38": WiderResNet38,
     "erfnet": ERFNet,
     "gscnn": GSCNN,

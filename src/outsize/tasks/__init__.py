@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outsize.tasks import classify, detect, instances, segment
+from outsize.tasks import classify, detect, forecast, instances, segment
 from outsize.tasks.info import TaskInfo
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ TASKS: dict[str, TaskEntry] = {
     "instances": TaskEntry(instances.INFO, instances.load_task, instances.load_chapter),
     "detect": TaskEntry(detect.INFO, detect.load_task, detect.load_chapter),
     "classify": TaskEntry(classify.INFO, classify.load_task, classify.load_chapter),
+    "forecast": TaskEntry(forecast.INFO, forecast.load_task, forecast.load_chapter),
 }
 FIRST = next(iter(TASKS))  # of a model that brings no job
 

@@ -62,7 +62,8 @@ def first_job(found: Guess, folder: Path, target: Path, run: str) -> str:
     root = there.relative_to(here).as_posix() if there.is_relative_to(here) else there.as_posix()
     can_be_both = found.format == "coco" or bool(found.attribute or found.all_polygons)
     note = "        # or each outline an object of its own: `outsize init --objects`"
-    task = task_for("objects" if found.objects else "pictures" if found.pictures else "classes")
+    kinds = {"objects": found.objects, "pictures": found.pictures, "frames": found.frames}
+    task = task_for(next((kind for kind, is_it in kinds.items() if is_it), "classes"))
     data = _data(found, root) if found.dataset is None else _dataset(found.dataset, root)
     return _TEXT.format(
         marked="Lines to look at are marked CHECK. " if CHECK in data else "",
@@ -79,6 +80,7 @@ def first_job(found: Guess, folder: Path, target: Path, run: str) -> str:
 def _dataset(dataset: Dataset, root: str) -> str:
     """Write the section of a dataset that is known: only what does not follow from its format."""
     notes = {
+        "radar": "frames that follow one another: netCDF-4, HDF5 or GeoTIFF",
         "masks": "a folder for each picture, a mask for each object",
         "classes": "a folder of pictures for each class",
     }
@@ -95,6 +97,8 @@ def _dataset(dataset: Dataset, root: str) -> str:
             f"outside = {_quoted(dataset.class_names[0])}        # CHECK: or leave it out to ignore the rest"
         )
     lines.append("max_bad_share = 0.0        # share of corrupt images that may be set aside")
+    if dataset.step_minutes is not None:
+        return "\n".join([*lines, *_frames(dataset.step_minutes)]) + "\n"
     if not dataset.is_split:
         note = _SPLIT_NOTES["scene"]
         lines += ["", "[data.split]", f'by = "scene"        # {note}', "val = 0.15", "test = 0.15"]
@@ -106,6 +110,18 @@ def _dataset(dataset: Dataset, root: str) -> str:
             for number, name in enumerate(dataset.class_names, start=first)
         ]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _frames(step_minutes: float) -> list[str]:
+    """Write the sections on frames that follow one another."""
+    note = "# the last forecasts are held back; or name intervals: train_times, val_times, test_times"
+    return [
+        *("", "[data.frames]", f"step_minutes = {step_minutes:g}        # CHECK: between two frames"),
+        "num_in = 10        # frames that the model sees",
+        "num_out = 10        # frames that it forecasts",
+        'flow = "dis"        # sees the last frame carried on by optical flow, too; "none": it does not',
+        *("", "[data.split]", note, "val = 0.15", "test = 0.15"),
+    ]
 
 
 def _data(found: Guess, root: str) -> str:

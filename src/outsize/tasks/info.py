@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class TaskInfo:
     """What a task is called and judged by."""
 
-    labels: str  # what labels must tell: "classes" of pixels, "objects" one by one, or "pictures": a class for each
+    # what labels must tell: "classes" of pixels, "objects" one by one, "pictures": a class for each, or "frames"
+    labels: str
     score: str  # of an epoch, the larger the better; as metrics.jsonl names it
     score_name: str
     in_scores: tuple[str, ...]  # where scores.json has the figure that tells most

@@ -35,7 +35,7 @@ def open_to_predict(
 
     task, (images, stacks, aoi) = task_of(job.task), asked
     given = list(images) if images or stacks else recall_images(run.split, "test")
-    infos = open_inputs(given, stacks, job.data, bands_of(run) if stacks else ())
+    infos = open_inputs(given, stacks, job.data, bands_of(run) if stacks else (), run.labels)
     areas = _lay_areas(aoi, infos, reporter)
     infos = [info for info in infos if info.path in areas]
     names = choose_names(folder, [info.path for info in infos])

@@ -31,7 +31,7 @@ def refuse_early(path: Path, data: DataSection, splits: Splits, reporter: Report
     checked = recall_checked(path, data, splits)
     if checked is not None:
         refuse_problems(checked)
-    elif num_threads:
+    elif num_threads and not data.numbers:  # of grids of numbers none is no class
         with reporter.bar("classes", len(splits.train), "scene", parallel=num_threads) as bar:
             refuse_unlearnable(data, splits, num_threads=num_threads, bar=bar)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.feeding import prefetch
+from outsize.data.frames import known
 from outsize.data.sample import IGNORE
 from outsize.data.scenes import LabelledScene, classes_of
 from outsize.data.statistics import windows_of
@@ -149,6 +151,9 @@ def _count_windows(
             raster = images.read(window)
             part = SceneTally(np.zeros(_shape(window, tally), np.int64), _zeros(tally))
             found = labels.read(window)
+            if scene.is_numbers:
+                _count_numbers(part, raster.pixels, found.pixels)
+                return part
             try:
                 classes = classes_of(scene.labels, found.pixels[0], found.valid, table, window)
             except DataError as error:  # the labels could be read, but hold what is no class
@@ -180,6 +185,22 @@ def _count_windows(
                 tally.fault = part.fault
                 break
             _add(tally, part, window)
+
+
+def _count_numbers(part: SceneTally, pixels: NDArray[Any], numbers: NDArray[Any]) -> None:
+    """Count what is known of each lead, and sum up the bands where all of them are."""
+    is_known = known(numbers)
+    for row, col in np.ndindex(part.blocks.shape[:2]):
+        inside = is_known[:, row * BLOCK_PX : (row + 1) * BLOCK_PX, col * BLOCK_PX : (col + 1) * BLOCK_PX]
+        part.blocks[row, col] = np.count_nonzero(inside, axis=(1, 2))
+    part.num_valid = int(np.count_nonzero(known(pixels).any(0)))
+    part.sums, part.squares = np.zeros(len(pixels)), np.zeros(len(pixels))
+    for split in part.split_px:
+        part.split_px[split] += part.blocks.sum(axis=(0, 1))
+        if split == "train":
+            values = pixels.astype(np.float64).reshape(len(pixels), -1)
+            part.num_train = values.shape[1]
+            part.sums, part.squares = values.sum(axis=1), (values**2).sum(axis=1)
 
 
 _SAME = np.arange(256, dtype=np.uint8)

@@ -1,7 +1,7 @@
 """What lies on disk, one format per file.
 
 job's data --> find_layout (by_name): FORMATS --> patterns (scenes, folders), ids, masks, camvid, cityscapes
-                  |                               boxed/ (KITTI, VOC, YOLO, idl lists), classed/, coco/
+                  |                               boxed/ (KITTI, VOC, YOLO, idl lists), classed/, coco/, radar
                   '-> Layout: images of each split, and how one is opened with its labels
 a folder --> recognise --> Dataset: which of these it is;  all files that are read --> files_of
 """

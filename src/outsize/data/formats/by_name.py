@@ -12,6 +12,7 @@ from outsize.data.formats.coco import find_coco
 from outsize.data.formats.layout import Layout, missing_root, refuse_keys
 from outsize.data.formats.masks import find_masks
 from outsize.data.formats.patterns import find_patterns
+from outsize.data.formats.radar import find_radar
 from outsize.job import DataSection
 
 FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
@@ -27,6 +28,7 @@ FORMATS: dict[str, Callable[[DataSection, int], Layout]] = {
     "yolo": find_boxed,
     "classes": find_class_folders,
     "idx": find_idx,
+    "radar": find_radar,
 }
 
 

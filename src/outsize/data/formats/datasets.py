@@ -11,6 +11,7 @@ from outsize.data.formats.classed import class_folders, idx_pairs
 from outsize.data.formats.coco import MOST_TEXT_BYTES, CocoFile, read_coco
 from outsize.data.formats.layout import pictures_in
 from outsize.data.formats.masks import find_masked
+from outsize.data.radar import frames_below
 from outsize.errors import DataError
 from outsize.files.plain import read_plain
 from outsize.files.walk import matching
@@ -32,6 +33,7 @@ class Dataset:
     is_split: bool = True  # whether the files say what is for training and what for validation
     objects: bool = False  # whether its labels are learnt as objects one by one
     pictures: bool = False  # whether its labels are a class for each picture
+    step_minutes: float | None = None  # between frames, where they are frames that follow one another
 
 
 def recognise(folder: Path, *, objects: bool = False) -> Dataset | None:
@@ -42,7 +44,7 @@ def recognise(folder: Path, *, objects: bool = False) -> Dataset | None:
     if objects:
         return _masks(folder) or _coco(folder, objects=True)
     known = _cityscapes(folder) or _camvid(folder) or _coco(folder) or _masks(folder)
-    return known or _idx(folder) or _classes(folder)
+    return known or _idx(folder) or _radar(folder) or _classes(folder)
 
 
 def _masks(folder: Path) -> Dataset | None:
@@ -52,6 +54,12 @@ def _masks(folder: Path) -> Dataset | None:
     if not names or faults:
         return None
     return Dataset("masks", len(pictures), names, is_split=False, objects=True)
+
+
+def _radar(folder: Path) -> Dataset | None:
+    """Look for frames that follow one another: netCDF or HDF5, or GeoTIFFs with names that differ by a time alone."""
+    known = frames_below(folder)
+    return None if known is None else Dataset("radar", known[0], (), step_minutes=known[1], is_split=False)
 
 
 def _idx(folder: Path) -> Dataset | None:

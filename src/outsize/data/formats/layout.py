@@ -20,6 +20,7 @@ FORMATS_OF: Mapping[str, tuple[str, ...]] = {  # what labels tell
     "objects": ("scenes", "folders", "coco", "masks"),
     "boxes": ("kitti", "idl", "coco", "voc", "yolo"),
     "a class for each picture": ("classes", "idx"),
+    "frames": ("radar",),
 }
 _LISTS = ("coco", "kitti", "idl", "voc", "yolo")  # those that a file for each split may share out
 
@@ -38,6 +39,7 @@ class Layout:
     areas: Mapping[str, Mapping[Path, tuple[Window, ...]]] = field(
         default_factory=dict
     )  # by split, of shared images
+    bands: tuple[str, ...] = ()  # of all images, where the format knows them without opening one
 
 
 def refuse_keys(data: DataSection) -> None:

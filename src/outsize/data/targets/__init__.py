@@ -9,6 +9,7 @@
 | ObjectList  | ObjectLists    | objects with masks; their raster of classes says where windows are drawn |
 | BoxList     | BoxLists       | objects with boxes; some are neutral                                     |
 | OneClass    | OneClassEach   | one class for the whole picture                                          |
+| NumberGrid  | NumberGrids    | grids of numbers, where they are known, and when they begin: data/frames |
 """
 
 from outsize.data.targets.boxes import BoxList, BoxLists

@@ -6,6 +6,6 @@ labels, scene --> lie_on_grid (grid) --> yes: read as they are
 
 from outsize.raster.labels.grid import lie_on_grid, not_on_scene
 from outsize.raster.labels.warp import warp_labels
-from outsize.raster.labels.write import is_made_of, write_labels
+from outsize.raster.labels.write import KEY_TAG, is_made_of, write_labels
 
-__all__ = ["is_made_of", "lie_on_grid", "not_on_scene", "warp_labels", "write_labels"]
+__all__ = ["KEY_TAG", "is_made_of", "lie_on_grid", "not_on_scene", "warp_labels", "write_labels"]

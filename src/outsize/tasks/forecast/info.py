@@ -1,0 +1,29 @@
+"""What forecasting is called and judged by."""
+
+from __future__ import annotations
+
+from outsize.tasks.info import TaskInfo
+
+_FIRST_SECTIONS = """\
+[model]
+name = "unet"        # or "convlstm"
+levels = 4
+width = 24
+
+[train]
+loss = "rain"
+epochs = 20
+tile_px = 256
+batch = 4
+lr = 1e-3
+rare_share = 0.7        # of windows drawn where it will rain
+"""
+
+INFO = TaskInfo(
+    labels="frames",
+    score="mean_csi",
+    score_name="mean CSI at 1 mm/h",
+    in_scores=("mean_csi",),
+    first_sections=_FIRST_SECTIONS,
+    comparison="compare.json",
+)
