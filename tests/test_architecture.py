@@ -53,6 +53,7 @@ TESTED_THROUGH = {
     "planning.elsewhere": "commands/results/test_compare.py",
     "report.compared": "commands/results/test_compare.py",
     "report.tables": "commands/bench/test_batch.py",
+    "bench.apart": "bench/test_batches.py",
     "commands.bench.setting": "commands/bench/test_memory.py",
     "job.acquire": "commands/data/test_acquire.py",
     "job.prepare": "commands/data/test_prepare.py",

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-from outsize.bench import batches
-from outsize.bench.batches import BatchEntry, Expected, measure_batches
+from outsize.bench import apart, batches
+from outsize.bench.apart import GivenStep
+from outsize.bench.batches import BatchEntry, Expected, measure_batches, rounds_apart
+from outsize.errors import RanksError
+from outsize.job import TrainSection
 from outsize.measurement import Figure
+from outsize.models import build_model
 from outsize.progress import Reporter
 from outsize.train.made_up import MadeUpStep
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_TURN_S", 0.0)
+def _round(order: Sequence[int]) -> Iterator[tuple[int, float, dict[str, Any]]]:
+    used = dict.fromkeys(("gpu_use", "cpu_load", "gpu_bytes", "gpu_own_bytes"))
+    for batch in order:
+        yield batch, 0.1 * batch, {**used, "host_bytes": 2**40}
 
 
 def _measured(made_up: MadeUpStep, expect_bytes: int = 0, **changes: object) -> list[BatchEntry]:
@@ -27,7 +34,7 @@ def _measured(made_up: MadeUpStep, expect_bytes: int = 0, **changes: object) -> 
 
     how = {"limit_bytes": 2**30, "rounds": 2, "max_s": 60.0, "reporter": Reporter("quiet")}
     expect = lambda batch: Expected(batch * expect_bytes, 0.1 * batch)  # noqa: E731
-    return measure_batches([1, 2, 3, 4], step_for, expect, **{**how, **changes})  # type: ignore[arg-type]
+    return measure_batches([1, 2, 3, 4], step_for, expect, _round, **{**how, **changes})  # type: ignore[arg-type]
 
 
 def test_each_batch_that_runs_has_its_turns(made_up: MadeUpStep) -> None:
@@ -43,7 +50,22 @@ def test_each_batch_that_runs_has_its_turns(made_up: MadeUpStep) -> None:
         assert row["gpu_use"] is row["gpu_bytes"] is row["gpu_own_bytes"] is None
     step, rate = (rows[3][name]["median"] for name in ("s_per_sample", "samples_per_s"))
     assert 4 * step == pytest.approx(rows[3]["step_s"]["median"])
-    assert rate > 0
+    assert rate == pytest.approx(10.0)
+
+
+def test_a_round_is_taken_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "START", "forkserver")
+    monkeypatch.setattr(batches, "_TURN_S", 0.0)
+    torch.manual_seed(0)
+    model = build_model("unet", num_classes=3, in_channels=2, levels=2, width=4)
+    given = GivenStep("segment", model, TrainSection(batch=2, tile_px=32), 2, 3, "cpu", bf16=False)
+    before = [each.clone() for each in model.parameters()]
+    found = list(rounds_apart(given, 2**30)([2, 1]))
+    assert [each[0] for each in found] == [2, 1]
+    assert all(step_s > 0 and used["host_bytes"] > 0 for _, step_s, used in found)
+    assert all(map(torch.equal, before, model.parameters()))
+    with pytest.raises(RanksError, match="a process that measures ended: found exit code"):
+        list(rounds_apart(given.with_batch(-1), 2**30)([-1]))
 
 
 def test_what_has_no_room_on_the_host_is_not_run_and_ends_the_list(made_up: MadeUpStep) -> None:
@@ -63,7 +85,7 @@ def test_memory_that_runs_out_is_told(made_up: MadeUpStep, monkeypatch: pytest.M
     monkeypatch.setattr(batches, "weigh_on_cpu", run_out)
     (only,) = _measured(made_up)
     assert only.failed == "out of memory: 1.0 GiB there"
-    assert only.step is None
+    assert only.steps_s == []
 
 
 def test_there_are_no_more_rounds_when_time_is_over_but_enough_for_a_spread(made_up: MadeUpStep) -> None:

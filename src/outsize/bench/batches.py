@@ -1,18 +1,22 @@
 """Batches up to out of memory: time of a step, samples a second, what GPU and host are busy with.
 
 batches set up, the smallest first, until one has no room | rounds of all that run, in turns, until time is over
+                                                            each in a process of its own: they differ by more than turns
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
+from outsize.bench.apart import GivenStep, process
 from outsize.bench.gauge import Run, capped, weigh_on_cpu
 from outsize.bench.measured_step import batch_bytes, resident_bytes
 from outsize.errors import one_line
@@ -32,6 +36,10 @@ _OUT = "out of memory"
 _SAMPLED_S = 0.1  # from one look at the GPU to the next
 
 
+Usage = dict[str, Any]
+Turns = Iterable[tuple[int, float, Usage]]  # batch, seconds of a step, what was used meanwhile
+
+
 @dataclass(frozen=True)
 class Expected:
     """What is predicted of a plain step."""
@@ -46,11 +54,10 @@ class BatchEntry:
 
     batch: int
     expected: Expected
-    step: MadeUpStep | None = None
     failed: str | None = None
     peak_bytes: int | None = None
     steps_s: list[float] = field(default_factory=list)  # one for each turn
-    usage: list[dict[str, Any]] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -73,13 +80,14 @@ def measure_batches(
     batches: Sequence[int],
     step_for: Callable[[int], MadeUpStep],
     expect: Callable[[int], Expected],
+    take_round: Callable[[Sequence[int]], Turns],
     *,
     limit_bytes: int,
     rounds: int,
     max_s: float,
     reporter: Reporter,
 ) -> list[BatchEntry]:
-    """Run batches in turns and return what was seen; one that is out of memory ends the list."""
+    """Run batches once here and then in rounds, and return what was seen; one that is out of memory ends the list."""
     end_s = time.perf_counter() + max_s
     entries: list[BatchEntry] = []
     first_s: list[float] = []  # that batches took until now, once each
@@ -98,64 +106,76 @@ def measure_batches(
         if entry.is_over:
             break
         first_s.append(time.perf_counter() - start_s)
-    running = [each for each in entries if each.step is not None]
+    running = {each.batch: each for each in entries if each.failed is None}
     with reporter.bar("rounds", rounds * len(running), "turns") as bar:
         for number in range(rounds):
             if number >= LEAST_ROUNDS and time.perf_counter() > end_s:
                 break
-            first = number % max(1, len(running))
-            for entry in (*running[first:], *running[:first]):
-                _take_turn(entry, limit_bytes)
-                bar.advance(1, batch=entry.batch, ms=round(1e3 * entry.steps_s[-1], 2))
+            order = [*running]
+            first = number % max(1, len(order))
+            for batch, step_s, usage in take_round([*order[first:], *order[:first]]):
+                running[batch].steps_s.append(step_s)
+                running[batch].usage.append(usage)
+                bar.advance(1, batch=batch, ms=round(1e3 * step_s, 2))
     return entries
+
+
+def rounds_apart(given: GivenStep, limit_bytes: int) -> Callable[[Sequence[int]], Turns]:
+    """Return what takes a round in a process that is started for it."""
+
+    def take_round(batches: Sequence[int]) -> Turns:
+        with process(_take_turns, given, list(batches), limit_bytes) as pipe:
+            for _ in batches:
+                yield pipe.recv()
+
+    return take_round
+
+
+def _take_turns(pipe: Connection, given: GivenStep, batches: Sequence[int], limit_bytes: int) -> None:
+    """Run batches one after the other, and say of each what was seen."""
+    first = given.with_batch(min(batches)).make()
+    for batch in batches:
+        step = given.batch_for(first, batch)
+        pipe.send((batch, *_take_turn(step, batch, limit_bytes)))
 
 
 def _set_up(entry: BatchEntry, step_for: Callable[[int], MadeUpStep], limit_bytes: int) -> None:
     """Run a batch for the first time and weigh it; nobody takes memory from a host that is not there."""
     limit = f"{format_bytes(limit_bytes)} there"
+    device: torch.device | None = None
     try:
         step = step_for(entry.batch)
-        entry.step = step
-        if step.device.type == "cpu" and entry.expected.peak_bytes > limit_bytes:
+        device = step.device
+        if device.type == "cpu" and entry.expected.peak_bytes > limit_bytes:
             entry.failed = f"{_OUT}: {format_bytes(entry.expected.peak_bytes)} predicted, {limit}"
-            entry.step = None
             return
         run = _running(step)
-        if step.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(step.device)
-            with capped(step.device, limit_bytes):
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            with capped(device, limit_bytes):
                 run()
-                torch.cuda.synchronize(step.device)
-            entry.peak_bytes = torch.cuda.max_memory_allocated(step.device)
+                torch.cuda.synchronize(device)
+            entry.peak_bytes = torch.cuda.max_memory_allocated(device)
         else:
             entry.peak_bytes = weigh_on_cpu(run, resident_bytes(step) + batch_bytes(step))
     except RuntimeError as error:
         entry.failed = f"{_OUT}: {limit}" if ran_out(error) else f"does not run: {one_line(error)}"
     except ValueError as error:  # a norm that wants more than one sample
         entry.failed = f"does not run: {one_line(error)}"
-    if entry.failed is not None and entry.step is not None:
-        device, entry.step = entry.step.device, None
-        sweep(device)
+    if device is not None:
+        step = run = None  # type: ignore[assignment]
+        sweep(device)  # rounds are in other processes, which need the room
 
 
-def _take_turn(entry: BatchEntry, limit_bytes: int) -> None:
-    assert entry.step is not None
-    run, device = _running(entry.step), entry.step.device
-    if device.type == "cuda":
-        with capped(device, limit_bytes):
-            _watch_turn(entry, run, device)
-    else:
-        _watch_turn(entry, run, device)
-
-
-def _watch_turn(entry: BatchEntry, run: Run, device: torch.device) -> None:
-    # a step that is long needs none before it: caches and clocks are its own
-    once_s = entry.steps_s[-1] if entry.steps_s else 0.0
-    once_s = once_s if once_s > _TURN_S else _steps_s(run, device, 1)
-    num = max(1, min(_MOST_STEPS, math.ceil(_TURN_S / once_s)))
-    with watching(device, every_s=_SAMPLED_S) as usage:
-        entry.steps_s.append(_steps_s(run, device, num) / num)
-        entry.usage.append(usage.summary(num * entry.batch, images_at_once=entry.batch))
+def _take_turn(step: MadeUpStep, batch: int, limit_bytes: int) -> tuple[float, Usage]:
+    """Run a step a few times, after once: a process that is new asks for memory and looks for kernels."""
+    run, device = _running(step), step.device
+    with capped(device, limit_bytes) if device.type == "cuda" else nullcontext():
+        _steps_s(run, device, 1)
+        num = max(1, min(_MOST_STEPS, math.ceil(_TURN_S / _steps_s(run, device, 1))))
+        with watching(device, every_s=_SAMPLED_S) as usage:
+            step_s = _steps_s(run, device, num) / num
+            return step_s, usage.summary(num * batch, images_at_once=batch)
 
 
 def _steps_s(run: Run, device: torch.device, num: int) -> float:
@@ -174,10 +194,10 @@ def _running(step: MadeUpStep) -> Run:
     return step.runs(step.composed(unplanned()))
 
 
-def _mean(usage: Sequence[dict[str, Any]], name: str) -> float | None:
+def _mean(usage: Sequence[Usage], name: str) -> float | None:
     known = [each[name] for each in usage if each[name] is not None]
     return round(sum(known) / len(known), 4) if known else None
 
 
-def _most(usage: Sequence[dict[str, Any]], name: str) -> int | None:
+def _most(usage: Sequence[Usage], name: str) -> int | None:
     return max((each[name] for each in usage if each[name] is not None), default=None)

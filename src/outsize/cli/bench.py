@@ -176,3 +176,32 @@ def scaling(
         minutes=minutes,
         reporter=make_reporter(quiet),
     )
+
+
+@bench.command()
+def share(
+    job: JobPath,
+    set_: Overrides = None,
+    out: Out = None,
+    processes: Annotated[
+        int, typer.Option("--processes", "-n", min=1, help="How many share the device, each a part.")
+    ] = 2,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each way is measured.")] = 8,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.0, help="No more rounds after that.")] = 1.5,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Measure several processes on one GPU, each within its share of memory, and one alone."""
+    refuse_little_address_space()
+    from outsize.commands import bench as command
+
+    command.share(
+        job,
+        overrides=set_ or (),
+        device_name=device,
+        out=out,
+        num=processes,
+        rounds=rounds,
+        minutes=minutes,
+        reporter=make_reporter(quiet),
+    )

@@ -86,7 +86,7 @@ class MeasuredJob:
 class Measurement:
     """Everything that one bench found, enough to set it beside another's."""
 
-    kind: str  # "memory", "batch", "fit", "profile", "scaling"
+    kind: str  # "memory", "batch", "fit", "profile", "scaling", "share"
     machine: Fingerprint
     job: MeasuredJob
     versions: dict[str, str]

@@ -13,7 +13,7 @@ from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.page import lay_out
 from outsize.report.parts import Chapter, figure, percent, section
 from outsize.report.published import NAMES, Publication, published
-from outsize.report.tables import batch_table, fit_table, profile_lines, seconds, size
+from outsize.report.tables import batch_table, fit_table, profile_lines, seconds, share_table, size
 from outsize.units import format_bytes, format_seconds
 
 _HOUR_S = 3600.0
@@ -55,6 +55,7 @@ def make_comparison(shown: Compared, chapter_of: Callable[[str], Chapter], *, ve
         *(_fits(name, each) for name, each in shown.measured if each.kind == "fit"),
         _profiles(shown.measured),
         _memory(shown.measured),
+        *(_shared(name, each) for name, each in shown.measured if each.kind == "share"),
         *(_elsewhere(name, rows, shown.measured) for name, rows in shown.elsewhere),
         tag("ul", [tag("li", text) for text in shown.missing]) if shown.missing else None,
         *(_published() if shown.with_published else ()),
@@ -161,6 +162,13 @@ def _memory(measured: Sequence[tuple[str, Measurement]]) -> Markup | None:
     )
 
 
+def _shared(name: str, measured: Measurement) -> Markup:
+    heads, rows, remarks = share_table(measured)
+    told = [tag("p", text, class_="note") for text in remarks]
+    note = f"{measured.job.text}, on {measured.machine.name}; all ways in turns."
+    return section(f"Sharing the device: {name}", table(heads, rows), *told, note=note)
+
+
 def _elsewhere(name: str, rows: Sequence[Tree], measured: Sequence[tuple[str, Measurement]]) -> Markup:
     """Return what a job would take on every machine, beside what it took here."""
     here = _measured_rate(name, measured)
@@ -239,12 +247,6 @@ def _machines(measured: Sequence[tuple[str, Measurement]]) -> Markup | None:
         ]
         parts += [tag("h4", f"{name}: bench {each.kind}"), pairs(entries)]
     return section("What measured", tag("details", tag("summary", "machines, versions, commands"), parts))
-
-
-def _between(value_s: float | None, error: float) -> str:
-    if value_s is None:
-        return "–"
-    return f"{format_seconds(value_s * (1 - error))} to {format_seconds(value_s * (1 + error))}"
 
 
 def _ms(value: float | None) -> str:

@@ -38,6 +38,7 @@ class Story:
     data: Tree  # of `check`
     benched: Measurement | None  # of `bench memory`
     scaled: Measurement | None  # of `bench scaling`
+    shared: Measurement | None  # of `bench share`
     usage: Tree  # of the machine, by training and prediction
 
     @property
@@ -79,6 +80,7 @@ def gather(path: Path) -> Story:
         data=_read(run.data, "check"),
         benched=_measured(run.bench / "memory.json"),
         scaled=_measured(run.bench / "scaling.json"),
+        shared=_measured(run.bench / "share.json"),
         usage=_read(run.path / "usage.json", "train"),
     )
 

@@ -67,6 +67,54 @@ def scaling_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str
     return heads, rows, remarks
 
 
+_SHARING = {
+    "whole": "alone, the whole device",
+    "alone": "alone, within a share",
+    "together": "together, a share each",
+}
+
+
+def share_table(measured: Measurement) -> tuple[Sequence[str], Cells, list[str]]:
+    """Return heads, rows and remarks of `bench share`; the last says what sharing costs."""
+    heads = [
+        "",
+        "processes",
+        "memory of each",
+        "peak",
+        "step",
+        "±",
+        "over whole",
+        "samples/s of all",
+        "GPU use",
+    ]
+    on_cpu = measured.machine.gpu is None
+    heads += ["cores of each"] if on_cpu else ["GPU memory"]
+    rows, named = [], {each["way"]: each for each in measured.rows}
+    for each in measured.rows:
+        over = each["over_whole"]["median"] - 1
+        rows.append(
+            [
+                _SHARING[each["way"]],
+                str(each["processes"]),
+                size(each["limit_bytes"]),
+                size(each["peak_bytes"]),
+                seconds(each["step_s"]),
+                f"{each['step_s']['spread']:.0%}",
+                _NONE if each["way"] == "whole" else f"{over:+.1%}",
+                number(each["samples_per_s"]),
+                NO_GPU if on_cpu else _NONE if each["gpu_use"] is None else f"{each['gpu_use']:.0%}",
+                str(each["num_threads"]) if on_cpu else size(each["gpu_bytes"]),
+            ]
+        )
+    together, num = named["together"], named["together"]["processes"]
+    whole = together["throughput"]["median"]
+    told = f"{num} processes at once make {whole:.2f} times the samples of one that has all; each step takes "
+    remarks = [f"{told}{together['over_whole']['median']:.2f} times as long ({num} would be fair shares)"]
+    if named["whole"]["why"] != together["why"]:
+        remarks.append(f"within a share: {'; '.join(together['why'])}")
+    return heads, rows, remarks + crowded_line(measured)
+
+
 def text_table(
     heads: Sequence[str], rows: Cells, remarks: Sequence[str] = (), *, title: str = "", width: int = 200
 ) -> str:

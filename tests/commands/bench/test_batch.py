@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commands.conftest import Run
 
-from outsize.bench import batches
+from outsize.bench import apart, batches
 from outsize.commands.bench import batch
 from outsize.measurement import read_measurement
 from outsize.progress import Reporter
@@ -19,6 +19,7 @@ def test_batches_are_measured_up_to_out_of_memory(
     job_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "_TURN_S", 0.0)
+    monkeypatch.setattr(apart, "START", "forkserver")
     how = {"device_name": "cpu", "out": tmp_path / "out", "reporter": Reporter("quiet"), "minutes": 1.0}
     found = batch(job_path, overrides=["limits.host_memory=16MiB"], batches="64, 1,2,2", rounds=2, **how)
     assert read_measurement(tmp_path / "out/bench/batch.json") == found

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outsize.commands.bench.setting import Bench, benching, whole_numbers, without_limit
+from outsize.commands.bench.setting import Bench, benching, given_step, whole_numbers, without_limit
 from outsize.measurement import Measurement
 from outsize.progress import Reporter
 from outsize.report.tables import batch_table, text_table
@@ -54,32 +54,15 @@ def batch(
 def _measure(
     bench: Bench, planned: Planned, given: Sequence[int] | None, rounds: int, max_s: float
 ) -> list[BatchEntry]:
-    from outsize.bench.batches import Expected, measure_batches
-    from outsize.bench.measured_step import make_measured_step
+    from outsize.bench.batches import Expected, measure_batches, rounds_apart
     from outsize.plan.limits import limit_of
     from outsize.plan.ways import plain
     from outsize.planning.jobs import train_task
-    from outsize.tasks import task_of
-    from outsize.train.made_up import MadeUpStep, make_up_batch
 
-    job, section, where = bench.job, bench.job.train, planned.where
-    task, num_bands, num_classes = task_of(job.task), len(planned.bands), len(job.data.classes)
-    smallest = min(given) if given else 1
-    first = make_measured_step(
-        planned.model,
-        task,
-        section.model_copy(update={"batch": smallest}),
-        num_bands,
-        num_classes,
-        bench.device,
-        bf16=where.bf16,
-    )
-    request = train_task(job, planned.model, num_bands, planned.facts.halo, where)
-
-    def step_for(size: int) -> MadeUpStep:
-        shape = (size, num_bands, *section.window_px)
-        made = make_up_batch(planned.model, task, section.loss, shape, num_classes)
-        return replace(first, batch=made.to(bench.device))
+    job, where = bench.job, planned.where
+    step = given_step(bench, planned)
+    request = train_task(job, planned.model, step.num_bands, planned.facts.halo, where)
+    limit_bytes = limit_of(where.machine, job.limits)
 
     def expect(size: int) -> Expected:
         way = plain(replace(request, batch=size))
@@ -87,9 +70,10 @@ def _measure(
 
     return measure_batches(
         given or [2**power for power in range(_MOST_DOUBLINGS)],
-        step_for,
+        lambda size: step.with_batch(size).make(),
         expect,
-        limit_bytes=limit_of(where.machine, job.limits),
+        rounds_apart(step, limit_bytes),
+        limit_bytes=limit_bytes,
         rounds=rounds,
         max_s=max_s,
         reporter=bench.reporter,

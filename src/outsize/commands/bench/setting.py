@@ -27,6 +27,7 @@ from outsize.runs import (
 if TYPE_CHECKING:
     import torch
 
+    from outsize.bench.apart import GivenStep
     from outsize.planning.jobs import Planned
     from outsize.planning.situation import Situation
 
@@ -117,6 +118,21 @@ def refuse_without_train(job: Job, job_path: Path) -> None:
         raise JobError(
             explain(f"job {job_path} does not say what is trained", "no section [train]", needed, remedy)
         )
+
+
+def given_step(bench: Bench, planned: Planned) -> GivenStep:
+    """Return the step of the job, as it goes to processes of its own."""
+    from outsize.bench.apart import GivenStep
+
+    return GivenStep(
+        task=bench.job.task,
+        model=planned.model.cpu(),
+        section=bench.job.train,
+        num_bands=len(planned.bands),
+        num_classes=len(bench.job.data.classes),
+        device_name=str(bench.device),
+        bf16=planned.where.bf16,
+    )
 
 
 def without_limit(job: Job, where: Situation) -> Job:

@@ -1,14 +1,16 @@
-"""Section about what was measured side by side: peak memory against step time of every way."""
+"""Sections about what was measured side by side: ways in memory and time, ranks, processes that share."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 
+from outsize.measurement import Measurement
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.measured import HEADS, about, basis, cells, remarks_of, scatter_of, tree_of
 from outsize.report.parts import section
-from outsize.report.tables import scaling_table
+from outsize.report.tables import Cells, scaling_table, share_table
 
 
 def show_memory(story: Story) -> Markup | None:
@@ -39,20 +41,29 @@ def show_scaling(story: Story) -> Markup | None:
     """Return the table of `bench scaling`, where it was run."""
     if story.scaled is None:
         return None
-    heads, rows, remarks = scaling_table(story.scaled)
-    return section(
+    return _tabled(
         "Scaling over ranks",
-        table(heads, rows),
-        tag("ul", [tag("li", text) for text in remarks]),
-        pairs(
-            [
-                ("machine", story.scaled.machine.name),
-                ("job", story.scaled.job.text),
-                ("command", story.scaled.command),
-            ]
-        ),
-        note="All ways in turns, on made-up pixels; communication is what backward does not hide.",
+        story.scaled,
+        scaling_table(story.scaled),
+        "All ways in turns, on made-up pixels; communication is what backward does not hide.",
     )
+
+
+def show_sharing(story: Story) -> Markup | None:
+    """Return the table of `bench share`, where it was run."""
+    if story.shared is None:
+        return None
+    note = "All ways in turns, on made-up pixels; a process within a share may hold no more memory than that."
+    return _tabled("Sharing the device", story.shared, share_table(story.shared), note)
+
+
+def _tabled(
+    title: str, measured: Measurement, found: tuple[Sequence[str], Cells, list[str]], note: str
+) -> Markup:
+    heads, rows, remarks = found
+    facts = [("machine", measured.machine.name), ("job", measured.job.text), ("command", measured.command)]
+    told = tag("ul", [tag("li", text) for text in remarks])
+    return section(title, table(heads, rows), told, pairs(facts), note=note)
 
 
 def _picture(story: Story) -> Markup | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, tag
 from outsize.report.parts import Chapter, drawn_from
-from outsize.report.sections.benches import show_memory, show_scaling
+from outsize.report.sections.benches import show_memory, show_scaling, show_sharing
 from outsize.report.sections.moves import show_moves
 from outsize.report.sections.origins import show_job, show_machine, show_plan, show_times
 from outsize.report.sections.training import show_training
@@ -29,6 +29,7 @@ def show_run(story: Story, chapter: Chapter, number: int, several: bool) -> Mark
         drawn_from(run.plan, "plan", show_plan, story),
         drawn_from(run.bench, "bench memory", show_memory, story),
         drawn_from(run.bench, "bench scaling", show_scaling, story),
+        drawn_from(run.bench, "bench share", show_sharing, story),
         drawn_from(run.facts, "plan", show_machine, story),
         show_job(story),
         id=f"run-{number}",

@@ -1,0 +1,83 @@
+"""The step of a job in processes of their own: what differs between processes is part of what is measured.
+
+this process    starts, asks by a pipe, waits
+another one     torch loaded anew, the model copied, steps run; answers by the pipe
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from outsize.bench.measured_step import make_measured_step
+from outsize.errors import RanksError, explain
+from outsize.job import TrainSection
+from outsize.tasks import task_of
+from outsize.train.made_up import MadeUpStep, make_up_batch
+
+START: Literal["spawn"] = "spawn"  # a copy of this process would share where its memory lies
+
+
+@dataclass(frozen=True)
+class GivenStep:
+    """The training step of a job, as it goes to another process."""
+
+    task: str
+    model: nn.Module  # on the CPU
+    section: TrainSection
+    num_bands: int
+    num_classes: int
+    device_name: str
+    bf16: bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return torch.device(self.device_name)
+
+    def make(self) -> MadeUpStep:
+        """Return the step, on a copy of the model and a batch of noise."""
+        task = task_of(self.task)
+        given = self.model, task, self.section, self.num_bands, self.num_classes, self.device
+        return make_measured_step(*given, bf16=self.bf16)
+
+    def with_batch(self, size: int) -> GivenStep:
+        """Return the same step for another batch."""
+        section = self.section.model_copy(update={"batch": size})
+        return GivenStep(**{**vars(self), "section": section})
+
+    def batch_for(self, step: MadeUpStep, size: int) -> MadeUpStep:
+        """Return a step of this kind on another batch, with the same weights."""
+        shape = (size, self.num_bands, *self.section.window_px)
+        made = make_up_batch(self.model, task_of(self.task), self.section.loss, shape, self.num_classes)
+        return MadeUpStep(**{**vars(step), "batch": made.to(self.device)})
+
+
+@contextmanager
+def process(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
+    """Run `work(pipe, *given)` in a new process while the block talks to it; one that dies is an error there."""
+    context = get_context(START)
+    ours, theirs = context.Pipe()
+    started = context.Process(target=work, args=(theirs, *given), daemon=True)
+    started.start()
+    theirs.close()
+    try:
+        yield ours
+    except (EOFError, ConnectionError):
+        started.join()
+        found, need = f"exit code {started.exitcode}", "figures of all its turns"
+        remedy = "look at the lines above; where memory is short, measure less at once"
+        raise RanksError(explain("a process that measures ended", found, need, remedy)) from None
+    except BaseException:
+        started.terminate()
+        raise
+    finally:
+        ours.close()  # it ends when nobody asks any more
+        started.join()
