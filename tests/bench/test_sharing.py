@@ -9,7 +9,7 @@ import torch
 
 from outsize.bench import apart, sharing
 from outsize.bench.apart import GivenStep
-from outsize.bench.sharing import Room, Shared, ToShare, as_rows, measure_sharing
+from outsize.bench.sharing import Portion, Shared, ToShare, as_rows, measure_sharing
 from outsize.job import TrainSection
 from outsize.models import build_model
 from outsize.plan.plan import unplanned
@@ -21,7 +21,7 @@ def given() -> ToShare:
     torch.manual_seed(0)
     model = build_model("unet", num_classes=3, in_channels=2, levels=2, width=4)
     step = GivenStep("segment", model, TrainSection(batch=2, tile_px=32), 2, 3, "cpu", bf16=False)
-    room = Room(unplanned(), 2**30, 1)
+    room = Portion(unplanned(), 2**30, 1)
     return ToShare(step, 2, room, replace(room, limit_bytes=2**29))
 
 

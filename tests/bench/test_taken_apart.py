@@ -127,3 +127,47 @@ def test_too_few_workers_are_found(tmp_path: Path) -> None:
     verdict = judge(parts_of(found, swaps=False), around)
     assert verdict.cause == "too few workers"
     assert "raise train.workers from 1 to" in verdict.sentence
+
+
+def _step(*spans: tuple[str, float, float], swaps: bool = False, **around: Any) -> str:
+    """Judge one step of 100 ms as a GPU's trace has it: kernels, copies, and what is in neither."""
+    names = {
+        "kernel": ("kernel", "sm90_conv", 0),
+        "to device": ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 40_000_000),
+        "to host": ("gpu_memcpy", "Memcpy DtoH (Device -> Pinned)", 40_000_000),
+    }
+    events = [_event("user_annotation", WAIT, 0, 1), _event("user_annotation", STEP, 1, 101)]
+    for kind, start_ms, end_ms in spans:
+        category, name, size = names[kind]
+        events.append(_event(category, name, 1 + start_ms, 1 + end_ms, bytes=size))
+    found, moved = spans_of(events)
+    apart = TakenApart(tuple(found), 1, Figure(0.101, 0, 1), Figure(0.001, 0, 1), moved[TO_DEVICE], 0)
+    rate = rates_of(apart)[TO_DEVICE]
+    known = {"making_s": 0.01, "making_cpu_s": 0.01, "link_share": None if rate is None else rate / 55e9}
+    return judge(parts_of(apart, swaps=swaps), Around("GPU", 8, 4, 16, **{**known, **around})).cause
+
+
+_BUSY = [("kernel", 10 * each, 10 * each + 9.8) for each in range(10)]
+_SMALL = [
+    ("kernel", float(each), each + 0.3) for each in range(100)
+]  # 0.3 ms in each, and the host behind it
+
+
+def test_causes_that_a_gpu_alone_shows() -> None:
+    """Timelines as a trace records them: the copy stream throttled, tensors that come too late, kernels too small."""
+    assert _step(*_BUSY) == "compute-bound"
+    assert _step(*_BUSY, twice_s=0.199) == "compute-bound"
+    assert _step(*_BUSY, twice_s=0.12) == "batch too small"
+    slow = [("to device", 0.0, 40.0), *(each for each in _BUSY if each[1] >= 40)]
+    assert _step(*slow) == "slow link"
+    beside = [("to device", 0.0, 40.0), *_BUSY]  # hidden by kernels: no harm
+    assert _step(*beside) == "compute-bound"
+    late = [
+        *(each for each in _BUSY if not 40 <= each[1] < 70),
+        ("to host", 40.0, 55.0),
+        ("to device", 55.0, 70.0),
+    ]
+    assert _step(*late, swaps=True) == "swap stall"
+    assert _step(*_SMALL, records=True) == "launch-bound"
+    assert _step(*_SMALL, twice_s=0.102) == "launch-bound"
+    assert _step(("kernel", 0.0, 99.0), ("to device", 40.0, 55.0), swaps=True) == "compute-bound"

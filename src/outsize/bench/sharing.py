@@ -37,7 +37,7 @@ _SAMPLED_S = 0.1
 
 
 @dataclass(frozen=True)
-class Room:
+class Portion:
     """What a process may have of the device, and its plan for that."""
 
     plan: Plan
@@ -51,8 +51,8 @@ class ToShare:
 
     step: GivenStep
     num: int  # processes that share
-    whole: Room
-    share: Room
+    whole: Portion
+    share: Portion
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,14 @@ def _serve(pipe: Connection, given: ToShare, is_first: bool) -> None:
             pipe.send(_seconds(runs[name], made.device, TURN_S))
 
 
-def _within(room: Room, device: torch.device) -> Any:
+def _within(room: Portion, device: torch.device) -> Any:
     if device.type == "cuda":
         return capped(device, room.limit_bytes)
     torch.set_num_threads(room.num_threads)
     return nullcontext()
 
 
-def _peak_bytes(run: Run, room: Room, device: torch.device, stays: int) -> int:
+def _peak_bytes(run: Run, room: Portion, device: torch.device, stays: int) -> int:
     with _within(room, device):
         if device.type == "cpu":
             return weigh_on_cpu(run, stays)

@@ -13,7 +13,7 @@ from outsize.progress import Reporter
 from outsize.report.tables import share_table, text_table
 
 if TYPE_CHECKING:
-    from outsize.bench.sharing import Room, ToShare
+    from outsize.bench.sharing import Portion, ToShare
     from outsize.planning.jobs import Planned
 
 
@@ -53,7 +53,7 @@ def share(
 
 def _to_share(bench: Bench, planned: Planned, num: int) -> ToShare:
     """Plan the step for all of the device's memory, and for a share of it."""
-    from outsize.bench.sharing import Room, ToShare, num_threads_of
+    from outsize.bench.sharing import Portion, ToShare, num_threads_of
     from outsize.plan.limits import limit_of
     from outsize.plan.ways import choose_train
     from outsize.planning.jobs import train_task
@@ -62,11 +62,11 @@ def _to_share(bench: Bench, planned: Planned, num: int) -> ToShare:
     task = train_task(job, planned.model, len(planned.bands), planned.facts.halo, where)
     whole_bytes = limit_of(where.machine, job.limits)
 
-    def room(share: int) -> Room:
+    def room(share: int) -> Portion:
         limits = job.limits.model_copy(update={where.machine.limit_key: whole_bytes // share})
         plan = choose_train(
             planned.facts, limits, task, for_more="take fewer processes (-n), or a smaller train.batch"
         )
-        return Room(plan, whole_bytes // share, num_threads_of(share))
+        return Portion(plan, whole_bytes // share, num_threads_of(share))
 
     return ToShare(given_step(bench, planned), num, room(1), room(num))
