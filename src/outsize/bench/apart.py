@@ -17,12 +17,13 @@ import torch
 from torch import nn
 
 from outsize.bench.measured_step import make_measured_step
-from outsize.errors import RanksError, explain
+from outsize.errors import RanksError, explain, one_line
 from outsize.job import TrainSection
 from outsize.tasks import task_of
 from outsize.train.made_up import MadeUpStep, make_up_batch
 
 START: Literal["spawn"] = "spawn"  # a copy of this process would share where its memory lies
+_MOST_LETTERS = 300
 
 
 @dataclass(frozen=True)
@@ -60,24 +61,56 @@ class GivenStep:
         return MadeUpStep(**{**vars(step), "batch": made.to(self.device)})
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """What a process says before it ends early."""
+
+    why: str
+
+
+class Line:
+    """The line to a process that measures; what goes wrong there is an error here."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.send = pipe.send
+        self._pipe = pipe
+
+    def recv(self) -> Any:
+        """Return its answer."""
+        answer = self._pipe.recv()
+        if isinstance(answer, _Failed):
+            raise _ended(answer.why)
+        return answer
+
+
 @contextmanager
-def process(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
+def process(work: Callable[..., None], *given: Any) -> Iterator[Line]:
     """Run `work(pipe, *given)` in a new process while the block talks to it; one that dies is an error there."""
     context = get_context(START)
     ours, theirs = context.Pipe()
-    started = context.Process(target=work, args=(theirs, *given), daemon=True)
+    started = context.Process(target=_run, args=(work, theirs, *given), daemon=True)
     started.start()
     theirs.close()
     try:
-        yield ours
+        yield Line(ours)
     except (EOFError, ConnectionError):
         started.join()
-        found, need = f"exit code {started.exitcode}", "figures of all its turns"
-        remedy = "look at the lines above; where memory is short, measure less at once"
-        raise RanksError(explain("a process that measures ended", found, need, remedy)) from None
+        raise _ended(f"exit code {started.exitcode}") from None
     except BaseException:
         started.terminate()
         raise
     finally:
         ours.close()  # it ends when nobody asks any more
         started.join()
+
+
+def _run(work: Callable[..., None], pipe: Connection, *given: Any) -> None:
+    try:
+        work(pipe, *given)
+    except (RuntimeError, ValueError) as error:  # of torch: memory that ran out, a batch that a layer refuses
+        pipe.send(_Failed(one_line(error)[:_MOST_LETTERS]))
+
+
+def _ended(found: str) -> RanksError:
+    remedy = "where memory is short, measure less at once"
+    return RanksError(explain("a process that measures ended", found, "figures of all its turns", remedy))
