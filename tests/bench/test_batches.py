@@ -64,7 +64,7 @@ def test_a_round_is_taken_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatc
     assert [each[0] for each in found] == [2, 1]
     assert all(step_s > 0 and used["host_bytes"] > 0 for _, step_s, used in found)
     assert all(map(torch.equal, before, model.parameters()))
-    with pytest.raises(RanksError, match="a process that measures ended: found .*negative"):
+    with pytest.raises(RanksError, match=r"a process that measures ended: found .*negative"):
         list(rounds_apart(given.with_batch(-1), 2**30)([-1]))
 
 

@@ -62,14 +62,14 @@ class GivenStep:
 
 
 @dataclass(frozen=True)
-class _Failed:
+class _EndedEarly:
     """What a process says before it ends early."""
 
     why: str
 
 
-class Line:
-    """The line to a process that measures; what goes wrong there is an error here."""
+class Talk:
+    """What is said to a process that measures, and by it; what goes wrong there is an error here."""
 
     def __init__(self, pipe: Connection) -> None:
         self.send = pipe.send
@@ -78,13 +78,13 @@ class Line:
     def recv(self) -> Any:
         """Return its answer."""
         answer = self._pipe.recv()
-        if isinstance(answer, _Failed):
+        if isinstance(answer, _EndedEarly):
             raise _ended(answer.why)
         return answer
 
 
 @contextmanager
-def process(work: Callable[..., None], *given: Any) -> Iterator[Line]:
+def process(work: Callable[..., None], *given: Any) -> Iterator[Talk]:
     """Run `work(pipe, *given)` in a new process while the block talks to it; one that dies is an error there."""
     context = get_context(START)
     ours, theirs = context.Pipe()
@@ -92,7 +92,7 @@ def process(work: Callable[..., None], *given: Any) -> Iterator[Line]:
     started.start()
     theirs.close()
     try:
-        yield Line(ours)
+        yield Talk(ours)
     except (EOFError, ConnectionError):
         started.join()
         raise _ended(f"exit code {started.exitcode}") from None
@@ -108,7 +108,7 @@ def _run(work: Callable[..., None], pipe: Connection, *given: Any) -> None:
     try:
         work(pipe, *given)
     except (RuntimeError, ValueError) as error:  # of torch: memory that ran out, a batch that a layer refuses
-        pipe.send(_Failed(one_line(error)[:_MOST_LETTERS]))
+        pipe.send(_EndedEarly(one_line(error)[:_MOST_LETTERS]))
 
 
 def _ended(found: str) -> RanksError:

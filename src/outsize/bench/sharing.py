@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from outsize.bench.apart import GivenStep, Line, process
+from outsize.bench.apart import GivenStep, Talk, process
 from outsize.bench.gauge import Run, capped, weigh_on_cpu
 from outsize.bench.measured_step import batch_bytes, resident_bytes
 from outsize.measure.usage import watching
@@ -95,7 +95,7 @@ def measure_sharing(given: ToShare, *, rounds: int, max_s: float, reporter: Repo
     return Shared(seconds, peaks, usage)
 
 
-def _turn(pipes: Sequence[Line], way: str, device: torch.device) -> tuple[list[float], Mapping[str, Any]]:
+def _turn(pipes: Sequence[Talk], way: str, device: torch.device) -> tuple[list[float], Mapping[str, Any]]:
     """Have some of the processes run at once, and return what a step of each took."""
     for pipe in pipes:
         pipe.send(way)

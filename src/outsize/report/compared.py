@@ -42,6 +42,8 @@ class Compared:
     missing: Sequence[str] = ()  # what could not be predicted, and why
     with_published: bool = False
     prices: Mapping[str, float] | None = None  # per hour, by the name of a run
+    foretold: Sequence[Tree] = ()  # steps that others published, and what is predicted of them
+    said: str = ""  # of how far off that is
 
 
 def make_comparison(shown: Compared, chapter_of: Callable[[str], Chapter], *, version: str, when: str) -> str:
@@ -58,6 +60,7 @@ def make_comparison(shown: Compared, chapter_of: Callable[[str], Chapter], *, ve
         *(_shared(name, each) for name, each in shown.measured if each.kind == "share"),
         *(_elsewhere(name, rows, shown.measured) for name, rows in shown.elsewhere),
         tag("ul", [tag("li", text) for text in shown.missing]) if shown.missing else None,
+        _foretold(shown) if shown.foretold else None,
         *(_published() if shown.with_published else ()),
         _machines(shown.measured),
         tag("script", Markup(_SORT)),
@@ -209,6 +212,37 @@ def _measured_rate(name: str, measured: Sequence[tuple[str, Measurement]]) -> fl
             if own:
                 return float(own[0]["samples_per_s"]["median"])
     return None
+
+
+def _foretold(shown: Compared) -> Markup:
+    """Return published steps beside predictions, with their errors, and why they are off."""
+    heads = ["table", "model", "machine", "batch", "published", "predicted", "error", "paced", "error"]
+    rows: list[list[Part]] = [
+        [
+            each["table"],
+            each["model"],
+            each["machine"],
+            str(each["batch"]),
+            seconds(each["published_s"]),
+            seconds(each["predicted_s"]),
+            _signed(each["error"]),
+            seconds(each["paced_s"]),
+            _signed(each["paced_error"]),
+        ]
+        for each in shown.foretold
+    ]
+    why = dict.fromkeys(f"{each['table']}: {each['why']}" for each in shown.foretold if each["why"])
+    said = f"{shown.said[:1].upper()}{shown.said[1:]}."
+    note = (
+        f"{said} Predicted: a plain step in float32, by data sheets. Paced: times what the same network took over its "
+        "prediction on a card of the catalogue, by the files given."
+    )
+    told = tag("ul", [tag("li", text) for text in why])
+    return section("Published steps, predicted", table(heads, rows), told, note=note)
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.0%}"
 
 
 def _published() -> list[Markup]:

@@ -45,13 +45,23 @@ def compare(
     measured += [found for story in stories for found in _benches(story)]
     predictions, missing = _everywhere(stories, reporter) if elsewhere else ([], [])
     by_name = dict(map(_price, prices))
-    shown = Compared(stories, measured, predictions, missing, published, by_name)
+    foretold = _foretold([each for _, each in measured], reporter) if published and elsewhere else ([], "")
+    shown = Compared(stories, measured, predictions, missing, published, by_name, *foretold)
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     page = make_comparison(shown, chapter_of, version=__version__, when=when)
     write_text(out, page)
     num_bytes = len(page.encode("utf-8"))
     reporter.say("compared", f"{out}, {format_bytes(num_bytes)}", path=str(out), missing=missing)
     return out
+
+
+def _foretold(measured: Sequence[Measurement], reporter: Reporter) -> tuple[list[dict[str, Any]], str]:
+    """Predict the steps that others published, and say how far off that is."""
+    from outsize.planning.published import predict_published, said_of
+
+    steps = predict_published(measured)
+    reporter.say("foretold", said_of(steps), steps=[each.as_dict() for each in steps])
+    return [each.as_dict() for each in steps], said_of(steps)
 
 
 def _benches(story: Story) -> Iterator[tuple[str, Measurement]]:
