@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -189,3 +191,37 @@ def test_files_of_others_are_written_over_only_when_a_caller_says_so(scene: Path
     for overwrite in (True, False):  # a second time it is ours
         outsize.predict(Brightest(), scene, target, polygons=polygons, device="cpu", overwrite=overwrite)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["map.gpkg", "map.qml", "map.tif", "shapes"]
+
+
+_TABLES: dict[int, Tensor] = {}
+
+
+@functools.lru_cache(maxsize=4)
+def _numbers(num: int) -> Tensor:
+    return torch.arange(num, dtype=torch.float32).view(1, -1, 1, 1)
+
+
+def _from_table(num: int) -> Tensor:
+    if num not in _TABLES:
+        _TABLES[num] = torch.arange(num, dtype=torch.float32).view(1, -1, 1, 1)
+    return _TABLES[num]
+
+
+@pytest.mark.parametrize("numbers", [_numbers, _from_table])
+def test_what_a_model_keeps_for_later_is_of_use_later(
+    numbers: Callable[[int], Tensor], scene: Path, tmp_path: Path
+) -> None:
+    class Weighed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, images: Tensor) -> Tensor:
+            weighed: Tensor = self.layer(images) * numbers(4)
+            return weighed
+
+    model = Weighed()
+    done = outsize.predict(model, scene, tmp_path / "map.tif", limits={"tile_px": 64}, device="cpu")
+    assert done["exact"]
+    model(torch.ones(1, 4, 8, 8)).sum().backward()  # neither a shape nor a tensor of inference mode is left
+    assert model.layer.weight.grad is not None

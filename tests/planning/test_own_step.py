@@ -147,7 +147,7 @@ def test_a_real_step_that_does_not_fit_is_told_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.uint8])
-def test_whole_numbers_are_followed_on_shapes(kind: torch.dtype) -> None:
+def test_whole_numbers_are_reach_as_it_was(kind: torch.dtype) -> None:
     class Words(nn.Module):
         def __init__(self) -> None:
             super().__init__()

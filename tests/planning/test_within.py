@@ -132,7 +132,7 @@ def test_what_a_reentrant_checkpoint_keeps_is_its_own(share: float) -> None:
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
 
 
-def test_an_example_of_several_tensors_is_followed_on_shapes() -> None:
+def test_an_example_of_several_tensors_is_reach_as_it_was() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()

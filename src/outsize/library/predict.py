@@ -16,6 +16,7 @@ from outsize.infer.foreign import called_so, card_of, look_at
 from outsize.infer.outputs import refuse_to_take
 from outsize.infer.ready import Ready, load_ready, make_ready
 from outsize.job import LimitsSection, PredictSection, check_limits, load_job
+from outsize.measure.state import reach_as_it_was
 from outsize.raster.reading import SceneInfo, describe
 from outsize.runs import open_run
 from outsize.tasks import FIRST, task_of
@@ -92,9 +93,12 @@ def ready_module(
     bounds: LimitsSection,
     how: How,
 ) -> Iterator[Ready]:
-    """Make a module ready for a scene; after the block it is as it was, but where it is."""
+    """Make a module ready for a scene; after the block it is as it was, but where it is.
+
+    What it remembered meanwhile was made where no gradients are wanted, and would be of no use to a training.
+    """
     manner = look_at(model, info.num_bands)
-    with called_so(model, manner):
+    with reach_as_it_was(model, warns=False), called_so(model, manner):
         yield make_ready(
             model,
             card_of(model, manner, info, statistics, FIRST),

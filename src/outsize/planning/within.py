@@ -18,7 +18,7 @@ from outsize.job.fields import Bytes
 from outsize.job.mistakes import mistake
 from outsize.measure.machine import host_room_bytes, look_at_machine, machine_rates
 from outsize.measure.memory import ran_out, sweep
-from outsize.measure.state import followed_on_shapes
+from outsize.measure.state import reach_as_it_was
 from outsize.plan.facts import Machine
 from outsize.plan.limits import limit_for, usable_share
 from outsize.plan.plan import Plan
@@ -76,7 +76,7 @@ def within(
     usable, rates = usable_share(machine), machine_rates(step.device)
     clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=on_gpu)
     # the autocast that may be around this is not the step's
-    with torch.autocast(step.device.type, enabled=False), followed_on_shapes(model, example):
+    with torch.autocast(step.device.type, enabled=False), reach_as_it_was(model, example):
         facts, recorded = facts_of(step)
         choose = partial(
             choose_recompute,

@@ -162,3 +162,18 @@ def test_a_forward_that_writes_into_its_weights_is_refused() -> None:
 
     with pytest.raises(TraceError, match="changes a weight in place"):
         trace(Decays(), (2, 3, 32, 32))
+
+
+def test_a_recurrent_layer_from_pixel_to_pixel_is_refused_before_it_takes_hours() -> None:
+    class Led(nn.Module):
+        def __init__(self, *, batch_first: bool) -> None:
+            super().__init__()
+            self.cell = nn.LSTM(1, 1, batch_first=batch_first)
+
+        def forward(self, x: Tensor) -> Tensor:
+            along: Tensor = self.cell(x.permute(0, 2, 3, 1).reshape(-1, 3, 1))[0]
+            return along.view(len(x), *x.shape[2:], 3).permute(0, 3, 1, 2)
+
+    assert "lstm" in {op.kind for op in trace(Led(batch_first=True), (1, 3, 256, 256)).ops}
+    with pytest.raises(TraceError, match="a recurrent layer takes 65,536 steps"):
+        trace(Led(batch_first=False), (1, 3, 256, 256))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextvars
 import ctypes
+import functools
 import itertools
 import random
 import threading
@@ -16,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from outsize.measure.state.before import followed_on_shapes, left_as_it_was
+from outsize.measure.state.before import left_as_it_was, reach_as_it_was
 from outsize.measure.state.reachable import Reachable
 
 COUNT = 0
@@ -134,7 +135,7 @@ class _Elsewhere(nn.Module):
 def test_what_is_counted_elsewhere_is_put_back() -> None:
     model = _Elsewhere()
     CONTEXT.set(3)
-    with followed_on_shapes(model):
+    with reach_as_it_was(model):
         model(torch.ones(1))
         assert SETTINGS.num_calls == 1
     assert (BOX.value, list(ROW), OWN.num_calls, SETTINGS.num_calls, CONTEXT.get()) == (0, [0], 0, 0, 3)
@@ -148,5 +149,29 @@ class _Draining(nn.Module):
 
 def test_an_iterator_that_goes_on_is_told() -> None:
     model = _Draining()
-    with pytest.warns(UserWarning, match="went on with an iterator: found STEPS"), followed_on_shapes(model):
+    with pytest.warns(UserWarning, match="went on with an iterator: found STEPS"), reach_as_it_was(model):
         model(torch.ones(1))
+
+
+@functools.cache
+def _remembered(number: int) -> list[int]:
+    return [number]
+
+
+def test_what_a_cache_remembers_is_forgotten() -> None:
+    class Remembers(nn.Module):
+        @functools.lru_cache(maxsize=8)  # noqa: B019 (as people do)
+        def own(self, number: int) -> list[int]:
+            return [number]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * _remembered(len(x))[0] * self.own(len(x))[0]
+
+    model, x = Remembers(), torch.ones(2)
+    before = Reachable(model)
+    assert before.changes() == []
+    model(x)
+    assert [each.name for each in before.changes()] != []
+    before.put_back()
+    assert before.changes() == []
+    assert _remembered.cache_info().currsize == Remembers.own.cache_info().currsize == 0

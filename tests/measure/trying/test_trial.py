@@ -75,6 +75,31 @@ def test_what_differs_is_named_and_put_back(name: str) -> None:
     assert model.layer.weight.dtype == torch.float32
 
 
+def _in_single(net: nn.Module, x: Tensor) -> Tensor:
+    return _counted(net, x) if x.dtype == torch.float32 else x
+
+
+def test_what_only_its_own_precision_shows_is_found() -> None:
+    [found] = try_tiling(Changed(_in_single), HALO, 3)
+    assert (found.module, found.reason) == ("inner", HISTORY)
+    assert try_tiling(Changed(_in_single).double(), HALO, 3) == ()
+
+
+def test_a_model_may_change_the_picture_that_it_is_given() -> None:
+    assert try_tiling(lambda x: x.mul_(2).relu(), HALO, 3) == ()
+    assert try_tiling(Changed(lambda _, x: x.add_(1)), HALO, 3) == ()
+
+
+def test_answers_that_are_written_over_one_another_are_compared() -> None:
+    kept = torch.zeros(1)
+
+    def answered(x: Tensor) -> Tensor:
+        return kept.resize_(x.shape).copy_(x / x.shape[-1])
+
+    [found] = try_tiling(answered, HALO, 3)
+    assert found.reason == PLACE
+
+
 def test_nothing_is_found_where_nothing_differs() -> None:
     assert try_tiling(Changed(lambda _, x: x.relu()), HALO, 3) == ()
 

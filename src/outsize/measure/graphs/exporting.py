@@ -8,7 +8,7 @@ import logging
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from functools import cache
 from typing import Any, NoReturn
 
@@ -30,6 +30,8 @@ from outsize.tiles.rules import NAMED
 # and not square, so that a size fixed inside the model does not pass for a multiple of the picture's.
 EXAMPLE_HEIGHT_PX, EXAMPLE_WIDTH_PX = 768, 1152
 
+_MOST_STEPS = 50_000  # of a recurrent layer
+
 _NOISY_LOGGERS = (
     "torch.fx.experimental.symbolic_shapes",
     "torch.export",
@@ -49,7 +51,7 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
 
 def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
     """Export a model in evaluation mode for inputs of just these shapes; their numbers are never looked at."""
-    with as_it_was(model), quiet(), uncollected(), torch.no_grad():
+    with as_it_was(model), quiet(), uncollected(), torch.no_grad(), _none_endless(model):
         try:
             program: ExportedProgram = torch.export.export(model.eval(), inputs, strict=False)
             if (written := _written(program)) is not None:
@@ -91,6 +93,23 @@ def _no_own_backward() -> Iterator[None]:
         yield
     finally:
         torch.autograd.Function.apply = plain
+
+
+@contextmanager
+def _none_endless(model: nn.Module) -> Iterator[None]:
+    """Refuse a recurrent layer that is led from pixel to pixel: torch goes each step of it, which takes hours."""
+
+    def count(module: nn.Module, given: tuple[Any, ...]) -> None:
+        if given and isinstance(given[0], Tensor):
+            num_steps = given[0].shape[1 if module.batch_first and given[0].dim() == 3 else 0]
+            if num_steps > _MOST_STEPS:
+                raise RuntimeError(f"a recurrent layer takes {num_steps:,} steps, one after another")
+
+    with ExitStack() as hooks:
+        for each in model.modules():
+            if isinstance(each, nn.RNNBase):
+                hooks.callback(each.register_forward_pre_hook(count).remove)
+        yield
 
 
 def _written(program: ExportedProgram) -> str | None:

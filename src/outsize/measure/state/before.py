@@ -57,9 +57,9 @@ def _copy(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
 
 
 @contextmanager
-def followed_on_shapes(model: nn.Module, *others: Any) -> Iterator[None]:
-    """Take back what following a model on shapes does to what its forward can reach: variables of files, classes."""
-    with _put_back(Reachable(model, *others, besides=("_parameters", "_buffers")), warns=True):
+def reach_as_it_was(model: nn.Module, *others: Any, warns: bool = True) -> Iterator[None]:
+    """Take back what running a model does to what its code can reach; weights and buffers are left alone."""
+    with _put_back(Reachable(model, *others, besides=("_parameters", "_buffers")), warns=warns):
         yield
 
 

@@ -300,6 +300,22 @@ def _as_text(state: Any) -> str:
     return "".join(each.tobytes().hex() if isinstance(each, np.ndarray) else repr(each) for each in parts)
 
 
+class Remembered:
+    """What functools.lru_cache remembers of a function; forgotten where it has grown, for it cannot be looked at."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache, self._was = cache, cache.cache_info().misses
+
+    def changes(self) -> list[Any]:
+        """Name it, if it remembers more."""
+        return [None] if self._cache.cache_info().misses > self._was else []
+
+    def put_back(self) -> None:
+        """Forget all: what is asked for again is made again."""
+        if self.changes():
+            self._cache.cache_clear()
+
+
 class Rest:
     """An iterator that gives one thing after another: how far it came, which cannot be put back."""
 

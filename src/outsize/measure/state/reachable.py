@@ -28,6 +28,7 @@ from outsize.measure.state.kept import (
     Cell,
     Items,
     Numbers,
+    Remembered,
     Rest,
     State,
     StatePlace,
@@ -45,6 +46,7 @@ _OTHERS = frozenset(sys.stdlib_module_names) | {
     "functorch",
 }
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, threading.local)
+_CACHED = functools._lru_cache_wrapper
 _NUMBERS = (int, float, complex, str, bytes, type(None))
 _MOST = 100_000  # objects that are looked at
 
@@ -160,6 +162,10 @@ class Reachable:
         if isinstance(each, types.MethodType):
             yield where, each.__self__
             yield where, each.__func__
+        elif isinstance(each, _CACHED):
+            if _is_users(each):
+                self._places.append((where, Remembered(each)))
+                yield where, each.__wrapped__
         elif isinstance(each, functools.partial):
             yield from ((where, part) for part in (each.func, each.args, each.keywords))
         elif isinstance(each, types.FunctionType):
@@ -216,10 +222,11 @@ def _functions_of(where: StateOwner, kind: type, names: Iterable[str]) -> Iterat
         name = todo.pop()
         found = getattr(kind, name, None)
         found = getattr(found, "__func__", found)
-        if not isinstance(found, types.FunctionType) or not _is_users(found):
+        inner = found.__wrapped__ if isinstance(found, _CACHED) else found
+        if not isinstance(inner, types.FunctionType) or not _is_users(inner):
             continue
         yield where, found
-        more = [each for each in _names_in(found.__code__) if each not in seen]
+        more = [each for each in _names_in(inner.__code__) if each not in seen]
         seen.update(more)
         todo += more
 

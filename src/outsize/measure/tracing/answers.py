@@ -15,6 +15,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 from outsize.errors import OutsizeError, TraceError
 from outsize.graph import kinds
 from outsize.measure.graphs import quiet
+from outsize.measure.state import reach_as_it_was
 from outsize.measure.tensors import own_dtype, tensors_in
 from outsize.measure.tracing.ghost import ghost_of
 from outsize.measure.tracing.step import why_not_followed
@@ -40,7 +41,7 @@ def answer_on_shapes(
     try:
         ghost = ghost_of(model, mode).eval()
         # compiled code would take the shapes for numbers, and crash
-        with torch.compiler.set_stance("force_eager"), quiet(), mode:
+        with reach_as_it_was(model, warns=False), torch.compiler.set_stance("force_eager"), quiet(), mode:
             inputs = torch.empty(tuple(shape), dtype=own_dtype(model), memory_format=layout)
             with makers:
                 answer = ghost(inputs)

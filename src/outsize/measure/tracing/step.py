@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from outsize.errors import OutsizeError, TraceError, explain, first_line
+from outsize.measure.state import reach_as_it_was
 from outsize.measure.tensors import format_shapes, own_dtype, shapes_of, tensors_in
 from outsize.measure.tracing.ghost import AnyNumber, as_on_cuda, ghost_of
 from outsize.measure.tracing.recorder import record, state_of
@@ -53,7 +54,11 @@ def trace_step(
     mode, ghost = FakeTensorMode(allow_non_fake_inputs=True), model
     try:
         ghost = ghost_of(model, mode).train(loss is not None)
-        with as_on_cuda() if device == "cuda" else nullcontext(), mode:
+        with (
+            reach_as_it_was(model, warns=False),
+            as_on_cuda() if device == "cuda" else nullcontext(),
+            mode,
+        ):
             images = _batch(ghost, batch)
             made = _optimizer(ghost, optimizer, foreach=device == "cuda") if loss and optimizer else None
 

@@ -53,21 +53,29 @@ def try_tiling(
     than rounding: that is for `probe_halo` to find. This finds what an operation graph of one size does not show:
     dependence on size, place, the rest of the batch, or earlier runs.
     """
-    return _tried(model, lambda picture: _cuts(halo, picture), num_inputs, device)
+
+    def again(picture: Callable[..., Tensor]) -> Iterator[_Try]:
+        return _repeats(halo.stride_px, picture)
+
+    return _tried(model, lambda picture: _cuts(halo, picture), again, num_inputs, device)
 
 
 def try_history(
     model: Run, stride_px: int, num_inputs: int, *, device: str | torch.device | None = None
 ) -> tuple[Obstacle, ...]:
     """Return what speaks against a model that is not cut: that it answers differently from run to run."""
-    return _tried(model, lambda picture: _repeats(stride_px, picture, 48), num_inputs, device)
+
+    def again(picture: Callable[..., Tensor]) -> Iterator[_Try]:
+        return _repeats(stride_px, picture, 48)
+
+    return _tried(model, again, again, num_inputs, device)
 
 
 _Tries = Callable[[Callable[..., Tensor]], Iterator[_Try]]  # of a maker of pictures
 
 
 def _tried(
-    model: Run, tries: _Tries, num_inputs: int, device: str | torch.device | None
+    model: Run, tries: _Tries, again: _Tries, num_inputs: int, device: str | torch.device | None
 ) -> tuple[Obstacle, ...]:
     with ExitStack() as stack:
         if isinstance(model, nn.Module):
@@ -80,10 +88,23 @@ def _tried(
         where = torch.device(own if device is None else device)
         for judge, dtype in _judges(model):
             try:
-                return _try_all(judge, tries, num_inputs, dtype, where)
+                found = _try_all(judge, tries, num_inputs, dtype, where)
             except CRASHES as error:  # as of a model that does not take this precision
                 failures.append(first_line(error))
+            else:
+                return found or _of_itself(model, judge, again, num_inputs, where)
         return (Obstacle("", "trial", f"it cannot be tried on a small picture ({failures[-1]})"),)
+
+
+def _of_itself(
+    model: Run, judge: Run, again: _Tries, num_inputs: int, device: torch.device
+) -> tuple[Obstacle, ...]:
+    """Run what a copy in double precision was judged by once more as it is: it may draw or count in that type alone."""
+    if judge is model or not isinstance(model, nn.Module) or own_dtype(model) == torch.float64:
+        return ()
+    with suppress(*CRASHES):  # as on a device without that type, where it is not run in it either
+        return _try_all(model, again, num_inputs, own_dtype(model), device)
+    return ()
 
 
 def _judges(model: Run) -> Iterator[tuple[Run, torch.dtype]]:
@@ -195,9 +216,9 @@ def _differing(run: Run, each: _Try, tolerance: float) -> str | None:
     """Return the module that answers differently, "" for the model itself; None: none does."""
     if each.reason == HISTORY:
         return _changing(run, each, tolerance)
-    whole = _maps(run(each.inputs))
+    whole = _answer(run, each.inputs)
     for part, *at in each.parts:
-        if not _agree(whole, _maps(run(part)), each.inputs, at, tolerance):
+        if not _agree(whole, _answer(run, part), each.inputs, at, tolerance):
             with suppress(*CRASHES):
                 expected, found = _seen_in(run, each.inputs), _seen_in(run, part)
                 return _first_differing(expected, found, each.inputs, at, tolerance) or ""
@@ -213,12 +234,12 @@ def _changing(run: Run, each: _Try, tolerance: float) -> str | None:
     model = run if isinstance(run, nn.Module) else None
     other = each.inputs.flip(-1) + 1
     with as_it_was(model) if model is not None else nullcontext():
-        first = _maps(run(each.inputs))
+        first = _answer(run, each.inputs)
         before = None if model is None else counts_of(model)
         for part, *at in each.parts:
-            if not _agree(first, _maps(run(part)), each.inputs, at, tolerance):
+            if not _agree(first, _answer(run, part), each.inputs, at, tolerance):
                 break
-            run(other)
+            run(other.clone())
         else:
             if before is None:
                 return None
@@ -226,7 +247,7 @@ def _changing(run: Run, each: _Try, tolerance: float) -> str | None:
                 return gone[0].module
             for name in set_forward(before):
                 part, *at = each.parts[0]
-                if not _agree(first, _maps(run(part)), each.inputs, at, tolerance):
+                if not _agree(first, _answer(run, part), each.inputs, at, tolerance):
                     return name
             return None
     with suppress(*CRASHES):  # as where a module runs in a transform of torch
@@ -235,7 +256,7 @@ def _changing(run: Run, each: _Try, tolerance: float) -> str | None:
             name_of = _first_differing(expected, _seen_in(run, part), each.inputs, at, tolerance)
             if name_of is not None:
                 return name_of
-            run(other)
+            run(other.clone())
     return ""
 
 
@@ -244,10 +265,15 @@ _Seen = list[tuple[str, list[Tensor]]]  # what each module answered, in the orde
 
 def _seen_in(run: Run, inputs: Tensor) -> _Seen:
     if not isinstance(run, nn.Module):
-        return [("", _maps(run(inputs)))]
+        return [("", _answer(run, inputs))]
     with _watched(run) as seen:
-        run(inputs)
+        run(inputs.clone())
     return seen
+
+
+def _answer(run: Run, inputs: Tensor) -> list[Tensor]:
+    """Return copies of its maps: it may change the picture it is given, and write each answer over the last."""
+    return [each.clone() for each in _maps(run(inputs.clone()))]
 
 
 def _first_differing(
