@@ -68,6 +68,8 @@ TESTED_THROUGH = {
     "strategies.pipeline.sending": "strategies/pipeline/test_stepping.py",
     "strategies.pipeline.shapes": "strategies/pipeline/test_stepping.py",
     "strategies.spatial.borders": "strategies/spatial/test_layers.py",
+    "strategies.spatial.dry": "strategies/spatial/test_step.py",
+    "strategies.spatial.trial": "strategies/spatial/test_step.py",
     "strategies.spatial.shard": "strategies/spatial/test_layers.py",
     "strategies.spatial.sliding": "strategies/spatial/test_layers.py",
     "strategies.spatial.whole": "strategies/spatial/test_layers.py",

@@ -128,7 +128,7 @@ def test_unequal_shares_and_several_hosts_are_told(job_path: Path) -> None:
 def test_more_gpus_than_samples_are_refused(run: Run, job_path: Path, unchanged: Callable[[], None]) -> None:
     unchanged()
     asked = ("--gpu", "v100-16", "--gpus", "3")
-    run("plan", job_path, *asked).refused(
+    run("plan", job_path, *asked, "--spread", "whole").refused(
         "job.toml", "--gpus 3 for train.batch = 2", "take --gpus 2 or fewer"
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 from outsize.ranks import World
 from outsize.ranks.meeting import Meeting
 
-_LIMIT_S = 300  # of a function that hangs: no test waits for ever
+_LIMIT_S = 120  # of a function that hangs: no test waits for ever
 _MEET_S = 120  # gloo was seen to wait for ever, once in a long row of groups that one store had served
 _MET = "met"
 
@@ -34,9 +34,10 @@ class Gang:
             self.close()
             self._start()
             assert self._meet(size, function, *args), "ranks do not meet"
-        answers = []
+        answers: list[Any] = []
         for rank, pipe in enumerate(self._pipes[:size]):
-            assert pipe.poll(_LIMIT_S), f"rank {rank} does not answer"
+            others = "\n".join(text for is_fine, text in answers if not is_fine)
+            assert pipe.poll(_LIMIT_S), f"rank {rank} does not answer\n{others}"
             answers.append(pipe.recv())
         failed = [text for is_fine, text in answers if not is_fine]
         assert not failed, "\n".join(failed)

@@ -93,7 +93,7 @@ def _files(run: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     return load_file(folder.state), untimed
 
 
-def _apart(one: Path, other: Path) -> float:
+def apart(one: Path, other: Path) -> float:
     (tensors, lines), (others, other_lines) = _files(one), _files(other)
     assert list(tensors) == list(others), "the same form"
     assert [line.keys() for line in lines] == [line.keys() for line in other_lines]
@@ -150,7 +150,7 @@ def test_ranks_train_as_one_process_does(
     run, micro_batches = alone
     ended = gang.run(size, train_as, job, tmp_path / "run", "new", None, micro_batches)
     assert ended == ["done"] * size
-    assert _apart(run, tmp_path / "run") < 1e-12
+    assert apart(run, tmp_path / "run") < 1e-12
     best = [RunFolder(each).best.with_suffix(".json").read_text() for each in (run, tmp_path / "run")]
     assert best[0] == best[1]
 
@@ -172,7 +172,7 @@ def test_another_number_of_ranks_goes_on_in_the_middle_of_an_epoch(
     position = json.loads(_header(RunFolder(tmp_path / "run").state)["position"])
     assert 0 < position["step"] < _STEPS // 2
     assert go(second, job, tmp_path / "run", "resume", None, micro_batches) == ["done"] * second
-    assert _apart(run, tmp_path / "run") < 1e-12
+    assert apart(run, tmp_path / "run") < 1e-12
 
 
 def _header(path: Path) -> dict[str, str]:

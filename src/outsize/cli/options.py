@@ -60,6 +60,14 @@ LocalNorm = Annotated[
     bool,
     typer.Option("--local-norm", help="Of several GPUs each norms by its own samples: faster, approximate."),
 ]
+Spread = Annotated[
+    str,
+    typer.Option(
+        "--spread",
+        metavar="WAY",
+        help="How pictures lie on several GPUs: whole, exchange (parts, borders sent), recompute (parts, halos anew).",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 

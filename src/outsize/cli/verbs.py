@@ -21,6 +21,7 @@ from outsize.cli.options import (
     Overwrite,
     Quiet,
     RunPath,
+    Spread,
     TakeOver,
     Verbs,
     make_reporter,
@@ -80,6 +81,7 @@ def plan(
     *,
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share a batch.")] = 1,
     local_norm: LocalNorm = False,
+    spread: Spread = "auto",
     link: Annotated[
         str | None,
         typer.Option("--link", help="What connects them: plan tiles x stages x replicas, play an epoch out."),
@@ -104,6 +106,7 @@ def plan(
         link=link,
         request=request,
         local_norm=local_norm,
+        spread=spread,
     )
 
 
@@ -118,6 +121,7 @@ def train(
     *,
     gpus: Gpus = None,
     local_norm: LocalNorm = False,
+    spread: Spread = "auto",
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -137,6 +141,7 @@ def train(
         num_ranks=gpus,
         take_over=take_over,
         local_norm=local_norm,
+        spread=spread,
     )
 
 

@@ -35,16 +35,16 @@ def plan(
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder.
 
-    Options are `request` and `local_norm`.
+    Options are `request`, `local_norm` and `spread`.
     """
     from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
     from outsize.planning.advice import course_for
     from outsize.planning.jobs import lay, plan_job
-    from outsize.planning.situation import Ranks, Sharing, share_of, situation_here, situation_named
+    from outsize.planning.situation import SPREADS, Ranks, Sharing, situation_here, situation_named
     from outsize.planning.telling import say_cuts, say_plan, say_request, say_shares, say_spread, say_where
 
-    sharing = Sharing(options.get("local_norm", False))
+    sharing = Sharing(options.get("local_norm", False), options.get("spread", SPREADS[0]))
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
     refuse_foreign(run)
@@ -57,8 +57,6 @@ def plan(
     device = None if gpu is not None else pick_device(device_name)
     with accounted(run, "plan", reporter), reporter.doing("plan"):
         with naming(job_path):
-            if num_gpus > 1:
-                share_of(job.train.batch, num_gpus)  # refuses more GPUs than samples
             ground = lay(job, reporter)
             if gpu is not None:
                 where = replace(situation_named(gpu, num_gpus, job.train.precision), sharing=sharing)

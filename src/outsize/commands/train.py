@@ -13,7 +13,7 @@ from outsize.accounts import accounted
 from outsize.files.beside import clear_left
 from outsize.files.ownership import Consent
 from outsize.job import load_job
-from outsize.planning.situation import AS_USUAL, Sharing
+from outsize.planning.situation import AS_USUAL, SPREADS, Sharing
 from outsize.progress import Reporter
 from outsize.ranks import ALONE, World, joined, own_device, spread
 from outsize.runs import RunFolder, working_in
@@ -83,7 +83,7 @@ def train_over_ranks(
         if world.attempt:  # of torchrun, which repeats the same words
             run = RunFolder(Path(load_job(job_path, overrides).run))
             mode = "resume" if has_begun(run, launched_s()) else mode
-        sharing = Sharing(options.pop("local_norm", False))
+        sharing = Sharing(options.pop("local_norm", False), options.pop("spread", SPREADS[0]))
         train(
             job_path,
             overrides=overrides,

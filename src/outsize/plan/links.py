@@ -9,7 +9,7 @@ from typing import Literal
 
 from outsize.errors import PlanError, explain
 
-__all__ = ["LINKS", "LinkSpec", "Network", "find_link", "network_of"]
+__all__ = ["LINKS", "LinkSpec", "Network", "find_link", "measured_link", "network_of"]
 
 _GB, _US = 10**9, 1e-6
 
@@ -105,6 +105,12 @@ def network_of(host: str | None, gpus_per_host: int, num_gpus: int, named: str) 
         return Network(link, link, num_gpus)
     inside = find_link(_NVLINK_OF_HOSTS[host]) if host in _NVLINK_OF_HOSTS else link
     return Network(inside, link, gpus_per_host)
+
+
+def measured_link(latency_s: float, bytes_per_s: float) -> LinkSpec:
+    """Return what was measured between the processes of a job."""
+    source = "measured when they met"
+    return LinkSpec("here", "as these ranks meet", "hosts", bytes_per_s, bytes_per_s, latency_s, source)
 
 
 def find_link(name: str) -> LinkSpec:

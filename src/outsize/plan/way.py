@@ -68,6 +68,11 @@ class StepRequest:
     compiled: tuple[Compiled, ...] = ()  # ways to compile it that may be taken
     fuse: Fuse | None = None  # what `step_of` has fused; compiled blocks fuse theirs themselves
 
+    def why_tiles_are_inexact(self) -> str | None:
+        """Say why the answer in tiles is not that of the whole; None: it is."""
+        obstacles = [str(each) for each in self.halo.obstacles[:1]]
+        return next(iter((*obstacles, *filter(None, (self.across_pixels, self.across_samples)))), None)
+
 
 @dataclass(frozen=True)
 class Way:

@@ -10,6 +10,7 @@ from outsize.data.feeding import num_cores
 from outsize.errors import JobError, explain
 from outsize.job import Job
 from outsize.plan.facts import Machine
+from outsize.plan.links import LinkSpec, find_link, measured_link
 from outsize.plan.machines import find_machine
 from outsize.plan.plan import Fuse
 from outsize.plan.times import Clock, Learnt, Rates
@@ -20,11 +21,26 @@ if TYPE_CHECKING:
     from outsize.plan.way import Compiled
 
 
+# of processes on a CPU: seconds of a message, bytes per second (benchmarks/results/2026-11-19-cpu-replicas.md)
+_GLOO = 7e-4, 0.5e9
+_USUAL_LINK = "pcie4"
+
+SPREADS = ("auto", "whole", "exchange", "recompute")  # how pictures may lie on ranks
+
+
 @dataclass(frozen=True)
 class Sharing:
     """How ranks share a batch, as far as somebody asks for it."""
 
     local_norm: bool = False  # each norms by its own samples alone
+    spread: str = SPREADS[0]
+
+    def __post_init__(self) -> None:
+        """Refuse a way that is not known."""
+        if self.spread not in SPREADS:
+            raise JobError(
+                explain("--spread is not known", self.spread, f"one of {', '.join(SPREADS)}", "correct it")
+            )
 
 
 AS_USUAL = Sharing()
@@ -39,6 +55,7 @@ class Ranks:
     num_on_device: int = 1
     sharing: Sharing = AS_USUAL
     least: Machine | None = None
+    link: LinkSpec | None = None  # between them, as measured; None: as usual
 
     def share_of(self, job: Job) -> Job:
         """Return a job with what one of the processes of a machine may take of its limits and cores."""
@@ -68,6 +85,7 @@ class Situation:
     num_gpus: int = 1
     num_local: int = 1  # of them on one machine, whose host memory they share
     sharing: Sharing = AS_USUAL
+    link: LinkSpec | None = None  # between ranks, as measured
     device: torch.device | None = None  # None: the machine is not here
     learnt: Learnt | None = None  # by a real step
     compiled: tuple[Compiled, ...] = ()  # ways to compile that were tried, where the job allows it
@@ -115,7 +133,15 @@ class Situation:
             num_gpus=ranks.num,
             num_local=ranks.num_local,
             sharing=ranks.sharing,
+            link=ranks.link,
         )
+
+    @property
+    def between(self) -> LinkSpec:
+        """What is between ranks that share a batch: as measured, or as is usual."""
+        if self.link is not None:
+            return self.link
+        return measured_link(*_GLOO) if self.kind == "cpu" else find_link(_USUAL_LINK)
 
     @property
     def clock(self) -> Clock:
@@ -144,12 +170,10 @@ def situation_named(name: str, num_gpus: int, precision: str) -> Situation:
 
 
 def share_of(batch: int, num_gpus: int) -> int:
-    """Return the most samples of a batch that any of several GPUs has; refuse more GPUs than samples."""
-    if num_gpus > batch:
-        found, needed = f"--gpus {num_gpus} for train.batch = {batch}", "a sample for each GPU at least"
-        remedy = f"take --gpus {batch} or fewer, or a larger train.batch"
-        raise JobError(explain("there are more GPUs than samples in a batch", found, needed, remedy))
-    return -(-batch // num_gpus)
+    """Return the most samples of a batch that any of several GPUs has; of more GPUs than samples several share one."""
+    divisors = (each for each in range(1, num_gpus + 1) if num_gpus % each == 0)
+    num_replicas = next(num_gpus // each for each in divisors if num_gpus // each <= batch)
+    return -(-batch // num_replicas)
 
 
 def may_record(job: Job, where: Situation) -> bool:

@@ -38,11 +38,12 @@ def say_where(job: Job, where: Situation, reporter: Reporter) -> None:
 
 
 def say_shares(job: Job, num_gpus: int, beyond: str | None, reporter: Reporter) -> None:
-    """Say how GPUs share a batch, and where they are more than one host has; refuse more GPUs than samples."""
+    """Say how GPUs share a batch, and where they are more than one host has."""
     batch = job.train.batch
     share = share_of(batch, num_gpus)
     shared = f"{share} of {batch} samples on each of {num_gpus} GPUs"
-    lines = [shared if batch % num_gpus == 0 else f"at most {shared}: those with fewer wait for the others"]
+    lines = ["more GPUs than samples: several share each picture"] if num_gpus > batch else []
+    lines += [shared if batch % num_gpus == 0 else f"at most {shared}: those with fewer wait for the others"]
     lines += [] if beyond is None else [f"  {beyond}"]
     reporter.say("shares", "\n".join(lines), num_gpus=num_gpus, batch=batch, most_samples=share)
 

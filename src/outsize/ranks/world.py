@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ from outsize.ranks.meeting import Meeting
 from outsize.ranks.pulse import Pulse
 
 T = TypeVar("T")
+
+_MANY_BYTES, _TIMES = 2**21, 8
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,24 @@ class World:
         held: list[Any] = [None] * self.size
         dist.all_gather_object(held, value, group=self.group())
         return held
+
+    def speed(self, device: torch.device) -> tuple[float, float]:
+        """Measure how long a small message takes from one process to another, and how many bytes pass in a second."""
+        took = [
+            self._seconds(device, num_bytes) for num_bytes in (8, 8, _MANY_BYTES)
+        ]  # the first one connects
+        return self.broadcast((took[1], _MANY_BYTES / max(1e-9, took[2] - took[1])))
+
+    def _seconds(self, device: torch.device, num_bytes: int) -> float:
+        own = torch.zeros(num_bytes // 8, dtype=torch.float64, device=device)
+        rows = own.new_empty(self.size * len(own))
+        self.barrier()
+        began_s = time.perf_counter()
+        for _ in range(_TIMES):
+            dist.all_gather_into_tensor(rows, own, group=self.group())
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (time.perf_counter() - began_s) / _TIMES
 
     def break_off(self) -> None:
         """Say that this process cannot go on as all do: the others' collectives fail, until all `renew`."""

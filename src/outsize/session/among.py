@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from outsize.data.feeding import num_cores
 from outsize.errors import RanksError, explain, listed
 from outsize.job import Job
+from outsize.plan.links import measured_link
 from outsize.planning.situation import Ranks, Sharing, share_of
 from outsize.progress import Reporter
 from outsize.ranks import World
@@ -64,11 +65,12 @@ def ranks_of(world: World, device: torch.device, sharing: Sharing) -> Ranks:
         raise RanksError(explain("ranks compute on different devices", found, need, "set --device"))
     on_one = -(-world.local_size // torch.cuda.device_count()) if device.type == "cuda" else 1
     least = min(machines, key=lambda each: (each.free_bytes, each.host_free_bytes))
-    return Ranks(world.size, world.local_size, on_one, sharing, least)
+    latency_s, bytes_per_s = world.speed(device)
+    return Ranks(world.size, world.local_size, on_one, sharing, least, measured_link(latency_s, bytes_per_s))
 
 
 def say_ranks(job: Job, ranks: Ranks, device: str, reporter: Reporter) -> None:
-    """Say how ranks share a batch; refuse more of them than samples."""
+    """Say how ranks share a batch."""
     batch = job.train.batch
     share = share_of(batch, ranks.num)
     kind = "GPUs" if device == "cuda" else "processes on the CPU"
@@ -76,6 +78,8 @@ def say_ranks(job: Job, ranks: Ranks, device: str, reporter: Reporter) -> None:
     text = f"{ranks.num} ranks ({kind}): {most}{share} of {batch} samples of a step on each{waits}"
     if device == "cpu" and ranks.num_local > num_cores():
         text += f"; warning: they take turns on {format_count(num_cores(), 'core')}"
+    if ranks.num > batch:
+        text = f"{ranks.num} ranks ({kind}) for {batch} samples of a step: several share each picture"
     if ranks.sharing.local_norm:
         text += "; batch norm by each rank's own samples (--local-norm), which is approximate"
     reporter.say("ranks", text, num_ranks=ranks.num, batch=batch, most_samples=share)

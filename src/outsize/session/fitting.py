@@ -55,7 +55,7 @@ def fit_job(
     steps = Stepping(job, prepared, saving.run, world, tell)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, samples.weights)
     step = steps.composed(loss_terms, meter)
-    make = batch_maker(job, prepared, samples, recipe, steps.numbers)
+    make = batch_maker(job, prepared, samples, recipe, steps.numbers, steps.tile)
     feed = open_feed(job, prepared, make, saving.seen, recipe, reporter).among(world)
     taken = memory_taken(prepared.device, lambda: steps.prepared.train_plan, reporter)
 

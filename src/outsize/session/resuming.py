@@ -164,6 +164,8 @@ def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
     from outsize.strategies.cudagraph import why_not_paged
     from outsize.strategies.kernels import fusing
 
+    if plan.spatial != prepared.train_plan.spatial:
+        return "lays pictures on other ranks"
     if plan.fuse is not None and not fusing(prepared.device.type):
         return "fuses layers, which Triton cannot build here (plain ones take longer and keep more)"
     if plan.paged:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from outsize.job import Job
 from outsize.progress import Reporter
 from outsize.session.hosting import room_for_pictures
+from outsize.tiles.window import Tile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,10 +56,11 @@ def batch_maker(
     samples: TrainingSamples,
     recipe: TrainSettings,
     mine: Sequence[int] | None = None,
+    tile: Tile | None = None,
 ) -> BatchMaker:
     """Make samples with the maps that model and loss want, and the totals that the phases divide by.
 
-    `mine` are the numbers of each batch that this rank makes.
+    `mine` are the numbers of each batch that this rank makes, `tile` is its part of each picture.
     """
     from outsize.data.inputs import map_maker
     from outsize.tasks import task_of
@@ -78,6 +80,7 @@ def batch_maker(
         make_maps=map_maker(maps, card.dtype, card.statistics),
         seed=job.seed,
         mine=mine,
+        tile=tile,
     )
 
 

@@ -10,6 +10,7 @@ from outsize.job import Job
 from outsize.plan.plan import Plan
 from outsize.ranks import World
 from outsize.runs import RunFolder
+from outsize.tiles.window import Tile
 
 if TYPE_CHECKING:
     from outsize.planning.jobs import Prepared
@@ -24,20 +25,34 @@ class Stepping:
         self, job: Job, prepared: Prepared, run: RunFolder, world: World, tell: Callable[[str], None]
     ) -> None:
         """Deal each batch out over ranks, and let the model's layers see all of it."""
+        from outsize.models import num_inputs
         from outsize.strategies.cudagraph import Recordings
         from outsize.strategies.replicate import look_across, share_out
+        from outsize.strategies.spatial import refuse_apart
 
         self.prepared, self.recordings = prepared, Recordings()
         self._job, self._run, self._world, self._tell = job, run, world, tell
         self._share = None
         if not world.is_alone:
-            self._share = share_out(world, job.train.batch, prepared.train_plan.micro_batches or 1)
+            spatial = prepared.train_plan.spatial
+            each = 1 if spatial is None else spatial.num
+            num_parts = prepared.train_plan.micro_batches or 1
+            self._share = share_out(world, job.train.batch, num_parts, each)
+            if spatial is not None and spatial.exchanges:
+                channels = num_inputs(prepared.model, len(prepared.bands))
+                refuse_apart(prepared.model, spatial, world, channels)
             look_across(prepared.model, self._share, local_norm=prepared.where.sharing.local_norm)
 
     @property
     def numbers(self) -> Sequence[int] | None:
         """Which samples of each batch are this rank's; None: all."""
         return None if self._share is None else self._share.numbers
+
+    @property
+    def tile(self) -> Tile | None:
+        """Which part of each picture is this rank's; None: all."""
+        spatial = self.prepared.train_plan.spatial
+        return None if spatial is None else spatial.tiles()[self._world.rank % spatial.num]
 
     def composed(self, loss_terms: LossTerms, meter: Meter) -> Step:
         """Return the step of the loop."""

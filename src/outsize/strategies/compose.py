@@ -16,6 +16,7 @@ from outsize.strategies.forward import Tell, saving
 from outsize.strategies.kernels import fused_layers, fusing
 from outsize.strategies.pipeline import piped
 from outsize.strategies.replicate import Share, replicated
+from outsize.strategies.spatial import SpreadStep
 from outsize.strategies.step import Forward, LossTerms, Step, Terms, in_parts
 from outsize.strategies.steps import micro_batched, refuse_norms_across, tiled
 from outsize.strategies.swap import Meter
@@ -40,8 +41,9 @@ def compose(
     `share` of each batch, gradients and shares of loss terms are those of all ranks.
 
     From the layers outward: weights on the host (in place, for good), stages, compile, run the stages,
-    saved-tensor hooks, fused layers (both ways of a step run in them), a CUDA graph, replicas, tiles, micro-batches.
-    Each is one line here and a no-op where the plan has no setting for it. Gradients are summed, never averaged.
+    saved-tensor hooks, borders of pictures over ranks, fused layers (both ways of a step run in them), a CUDA graph,
+    replicas, tiles, micro-batches. Each is one line here and a no-op where the plan has no setting for it. Gradients
+    are summed, never averaged.
     """
     if plan.offload is not None:
         _offload(model, plan.offload, bf16=bf16)
@@ -49,10 +51,15 @@ def compose(
     saved = saving(model, plan.recompute, plan.swap, tell, meter) if hooked else None
     forward: Forward = nullcontext if saved is None else saved
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
+    spread = None
+    if share is not None and plan.spatial is not None and plan.spatial.exchanges:
+        spread = SpreadStep(share.world, plan.spatial)
+        loss_terms = spread.terms(loss_terms)
     if plan.pipeline is not None and share is not None:
         step = piped(model, loss_terms, plan.pipeline, share, bf16=bf16)
     else:
         step = _plain(model, loss_terms, forward, bf16=bf16)
+    step = spread.around(step) if spread is not None else step
     step = _fused(step, model, plan.fuse) if plan.fuse is not None else step
     if plan.graph and plan.is_recordable:
         shuttle = None if saved is None else saved.shuttle

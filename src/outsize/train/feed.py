@@ -22,6 +22,7 @@ from outsize.data.sample import Samples, Targets
 from outsize.data.sampling import SampleCounts
 from outsize.losses import Weights, WeightsByStride
 from outsize.ranks import ALONE, World
+from outsize.tiles.window import Tile
 from outsize.train.copies import Copies
 
 # Seconds after which a thread that prepares samples lets the training thread on. That one gives way at each of the
@@ -47,6 +48,7 @@ class BatchMaker:
     make_maps: MakeMaps | None = None
     seed: int = 0
     mine: Sequence[int] | None = None  # the numbers of each batch that this process has; None: all
+    tile: Tile | None = None  # the part of each picture that it has; None: all
 
     def __call__(self, key: tuple[int, int]) -> Made:
         """Make the batch of (epoch, step), or this process's part of it; totals are those of the part."""
@@ -60,7 +62,16 @@ class BatchMaker:
         def count(targets: Targets, maps: Mapping[str, Tensor]) -> Mapping[str, float]:
             return self.count_terms(self.losses, targets, self.weights, **({"maps": maps} if maps else {}))
 
-        return collate(samples, count, self.make_maps, keys), num_px
+        batch = collate(samples, count, self.make_maps, keys)
+        return (batch, num_px) if self.tile is None else self._part(batch, self.tile, count, num_px)
+
+    def _part(
+        self, batch: Batch, tile: Tile, count: Callable[..., Mapping[str, float]], num_px: NDArray[np.int64]
+    ) -> Made:
+        """Cut this process's part out of pictures; what there is of classes the first of those that share them says."""
+        part = batch.crop(tile.read, tile.core).each(torch.clone)  # lest the whole stays in memory
+        totals = count(part.targets, part.maps)
+        return replace(part, totals=totals), num_px if tile.index == 0 else num_px[:0]
 
 
 def get_processes_ready() -> None:

@@ -60,7 +60,7 @@ def ways(task: StepRequest, budget_bytes: float) -> Iterator[Way]:
         yield from _micro_batches(task, budget_bytes)
     elif _numbers_of_parts(task.batch):
         yield Way("micro-batches", 0, math.inf, inexact=task.across_samples)
-    across = _why_tiles_are_inexact(task)
+    across = task.why_tiles_are_inexact()
     if not (enough and across):
         yield from _tilings(task, budget_bytes)
     elif max(sides_of(task.side_px)) >= 2 * task.halo.stride_px:
@@ -216,14 +216,9 @@ def _confirmed(
     )
 
 
-def _why_tiles_are_inexact(task: StepRequest) -> str | None:
-    obstacles = [str(each) for each in task.halo.obstacles[:1]]
-    return next(iter((*obstacles, *filter(None, (task.across_pixels, task.across_samples)))), None)
-
-
 def _tilings(task: StepRequest, budget_bytes: float) -> Iterator[Way]:
     """Yield steps that go over each window in tiles, the largest tile first: redundancy falls with it."""
-    inexact = _why_tiles_are_inexact(task)
+    inexact = task.why_tiles_are_inexact()
     need = task.halo.aligned
     sides_px = sides_of(task.side_px)
     for num in range(2, min(MOST, max(sides_px) // task.halo.stride_px) + 1):

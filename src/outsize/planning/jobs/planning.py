@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from outsize.plan.effort import Effort
+    from outsize.plan.plan import Spatial
+    from outsize.plan.sharing import OverRanks
     from outsize.plan.way import StepRequest
     from outsize.tiles.halo import Halo
 
@@ -77,13 +79,14 @@ def make_plans(
     from outsize.models import num_inputs
     from outsize.plan.cost import summary
     from outsize.plan.predict import choose_predict
-    from outsize.plan.ways import choose_train
+    from outsize.plan.sharing import choose_over_ranks
     from outsize.tasks import task_of
 
     task = train_task(job, model, num_bands, facts.halo, where)
     step = task.step_of(task.batch, task.side_px)
     known = replace(facts, train=summary(step, task.batch, task.side_px))
-    plan = _explaining_padding(choose_train(known, job.limits, task), job, facts)
+    over = over_ranks(job, model, num_bands, where)
+    plan = _explaining_padding(choose_over_ranks(known, job.limits, task, over), job, facts)
     plan = replace(plan, why=(*plan.why, where.note)) if where.note else plan
     if plan.offload is None:
         states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
@@ -101,6 +104,27 @@ def make_plans(
         laid_out=laid_out if cutting.exactly else None,
     )
     return Plans(known, plan, predict, resident_bytes)
+
+
+def over_ranks(job: Job, model: nn.Module, num_bands: int, where: Situation) -> OverRanks:
+    """Return what the planner is told of the ranks that share a batch."""
+    from outsize.plan.sharing import BordersSent, OverRanks
+    from outsize.strategies.spatial import borders_of
+    from outsize.tasks import task_of
+
+    section, task = job.train, task_of(job.task)
+
+    def borders(spatial: Spatial) -> BordersSent | str:
+        if not task.tiles_train:
+            return "samples of this task are not cut"
+        if not task.is_local(section.loss):
+            return f"the loss {section.loss} looks at a whole sample"
+        if where.sharing.local_norm:
+            return "--local-norm keeps norms apart"
+        found = borders_of(model, spatial, num_bands, task.loss_on_shapes(section.loss, where.most_objects))
+        return found if isinstance(found, str) else BordersSent(*found)
+
+    return OverRanks(where.num_gpus, section.batch, where.sharing.spread, where.between, borders)
 
 
 def _explaining_padding(plan: Plan, job: Job, facts: Facts) -> Plan:

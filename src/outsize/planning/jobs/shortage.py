@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from outsize.errors import PlanError, explain
 from outsize.job import Job
 from outsize.plan.plan import Plan
+from outsize.plan.sharing import part_of
 from outsize.plan.tighten import tighter
 from outsize.plan.ways import choose, choose_offloaded
 from outsize.planning.jobs.planning import train_task
@@ -54,12 +55,13 @@ def tightening(
         # more; and one whose weights are on the host cannot be followed on shapes.
         model = prepared.card.build()
         ways = _ways(job, model, prepared, now, shortage)
-        found = tighter(
+        chosen = tighter(
             lambda budget_bytes: ways(budget_bytes=budget_bytes, held_bytes=shortage.available_bytes),
             now,
             wanted_bytes=shortage.wanted_bytes,
             available_bytes=shortage.available_bytes,
         )
+        found = replace(chosen, spatial=now.spatial)  # batches are made ahead
         # else others have the memory or it is fragmented, and the prediction was right
         if shortage.wanted_bytes > now.peak_bytes and not shortage.num_closed:
             more = shortage.wanted_bytes / now.peak_bytes
@@ -74,6 +76,8 @@ def _ways(
 ) -> Callable[..., Plan | list[Way]]:
     """Return what chooses among the ways that are left to a training: weights stay where its optimizer has them."""
     task = train_task(job, model, len(prepared.bands), prepared.facts.halo, prepared.where)
+    if now.spatial is not None:
+        task = part_of(task, now.spatial, now.batch)
     task = replace(task, pages=False)  # they leave nothing to try if they fail
     # steps that still run give it back to the next ones
     if shortage.num_closed and now.swap is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -47,6 +48,10 @@ class Spread(TorchFunctionMode):
         given = kwargs or {}
         if self._rests:
             return func(*args, **given)
+        if func is Tensor.backward:  # blocks may run again in it
+            given = {("grad_tensors" if name == "gradient" else name): each for name, each in given.items()}
+            with self:
+                return torch.autograd.backward(*args, **given)
         rule = _RULES.get(func)
         if rule is not None:
             return rule(self._shard, *args, **given)

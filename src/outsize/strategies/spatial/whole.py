@@ -32,9 +32,9 @@ def _mean(
         refuse(f"a mean over axes {axes}", "a mean over rows and columns together")
     # as a sum over parts: each rank may hold another number of pixels
     num_px = float(input.shape[ROWS] * input.shape[COLS])
-    all_px = shard.gathered(input.new_tensor([num_px], dtype=torch.float64)).sum()
-    share = float(num_px / all_px)
-    result: Tensor = _SumOverRanks.apply(torch.mean(input, axes, keepdim, dtype=dtype) * share, shard)
+    all_px = shard.gathered(torch.full((1,), num_px, dtype=torch.float64, device=input.device)).sum()
+    part = torch.mean(input, axes, keepdim, dtype=dtype)
+    result: Tensor = _SumOverRanks.apply(part * (num_px / all_px).to(part.dtype), shard)
     return result
 
 
