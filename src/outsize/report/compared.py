@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from outsize.measurement import Measurement
@@ -13,7 +14,16 @@ from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.page import lay_out
 from outsize.report.parts import Chapter, figure, percent, section
 from outsize.report.published import NAMES, Publication, published
-from outsize.report.tables import batch_table, fit_table, profile_lines, seconds, share_table, size
+from outsize.report.tables import (
+    batch_table,
+    fit_table,
+    profile_lines,
+    scaling_table,
+    seconds,
+    share_table,
+    size,
+)
+from outsize.runs import as_written
 from outsize.units import format_bytes, format_seconds
 
 _HOUR_S = 3600.0
@@ -30,6 +40,7 @@ document.querySelectorAll('table').forEach(table=>table.querySelectorAll('thead 
 """
 
 Tree = dict[str, Any]
+_TABLED = {"scaling": ("Scaling over ranks", scaling_table), "share": ("Sharing the device", share_table)}
 
 
 @dataclass(frozen=True)
@@ -51,13 +62,10 @@ def make_comparison(shown: Compared, chapter_of: Callable[[str], Chapter], *, ve
     names = list(
         dict.fromkeys([*(each.name for each in shown.stories), *(name for name, _ in shown.measured)])
     )
+    _refuse_broken(shown.measured)
     parts: list[Part] = [
         _runs(shown, chapter_of),
-        _batches(shown.measured),
-        *(_fits(name, each) for name, each in shown.measured if each.kind == "fit"),
-        _profiles(shown.measured),
-        _memory(shown.measured),
-        *(_shared(name, each) for name, each in shown.measured if each.kind == "share"),
+        *_benches(shown.measured),
         *(_elsewhere(name, rows, shown.measured) for name, rows in shown.elsewhere),
         tag("ul", [tag("li", text) for text in shown.missing]) if shown.missing else None,
         _foretold(shown) if shown.foretold else None,
@@ -70,6 +78,26 @@ def make_comparison(shown: Compared, chapter_of: Callable[[str], Chapter], *, ve
     return lay_out(
         title, note, parts, footer="Everything on this page comes from files; it needs no network."
     )
+
+
+def _benches(measured: Sequence[tuple[str, Measurement]]) -> list[Part]:
+    """Return the sections of all benches; `bench profile` and others of several runs share one."""
+    return [
+        _batches(measured),
+        *(_fits(name, each) for name, each in measured if each.kind == "fit"),
+        _profiles(measured),
+        _memory(measured),
+        *(_tabled(name, each) for name, each in measured if each.kind in _TABLED),
+    ]
+
+
+def _refuse_broken(measured: Sequence[tuple[str, Measurement]]) -> None:
+    """Name the file whose figures are not those of its kind: a schema does not tell what is in a row."""
+    for name, each in measured:
+        with as_written(Path(name), f"bench {each.kind}"):
+            _benches([(name, each)])
+            _machines([(name, each)])
+            _measured_rate(name, [(name, each)])
 
 
 def _runs(shown: Compared, chapter_of: Callable[[str], Chapter]) -> Markup | None:
@@ -118,8 +146,10 @@ def _batches(measured: Sequence[tuple[str, Measurement]]) -> Markup | None:
         )
         for name, each in found
     ]
-    drawn = draw_curves(Axis("batch", low=0), Axis("samples/s", low=0), curves)
-    parts: list[Part] = [tag("div", drawn, class_="charts")]
+    drawn = draw_curves(Axis("batch", low=0, whole=True), Axis("samples/s", low=0), curves)
+    parts: list[Part] = (
+        [tag("div", drawn, class_="charts")] if any(len(each.points) > 1 for each in curves) else []
+    )
     for name, each in found:
         heads, rows, remarks = batch_table(each)
         parts += [tag("h4", f"{name}: {each.job.text}, on {each.machine.name}"), table(heads, rows)]
@@ -165,11 +195,12 @@ def _memory(measured: Sequence[tuple[str, Measurement]]) -> Markup | None:
     )
 
 
-def _shared(name: str, measured: Measurement) -> Markup:
-    heads, rows, remarks = share_table(measured)
+def _tabled(name: str, measured: Measurement) -> Markup:
+    title, make_table = _TABLED[measured.kind]
+    heads, rows, remarks = make_table(measured)
     told = [tag("p", text, class_="note") for text in remarks]
     note = f"{measured.job.text}, on {measured.machine.name}; all ways in turns."
-    return section(f"Sharing the device: {name}", table(heads, rows), *told, note=note)
+    return section(f"{title}: {name}", table(heads, rows), *told, note=note)
 
 
 def _elsewhere(name: str, rows: Sequence[Tree], measured: Sequence[tuple[str, Measurement]]) -> Markup:

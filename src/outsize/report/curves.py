@@ -17,7 +17,8 @@ from outsize.report.markup import Markup, tag
 WIDTH, HEIGHT = 520.0, 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80.0, 24.0, 14.0, 46.0
 ACCENT = "#0b6e8f"
-_COLOURS = (ACCENT, "#d9822b", "#5c7f3b", "#8a4f9e", "#b03a48", "#6b6b6b")
+# told apart by all eyes, also without red or green (Okabe and Ito, 2008; a test looks as such eyes do)
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7")
 
 
 @dataclass(frozen=True)

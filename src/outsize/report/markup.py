@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class Markup(str):
@@ -46,13 +46,31 @@ def _flat(parts: Iterable[Part | Iterable[Part]]) -> Iterable[str]:
 
 
 def table(heads: Iterable[Part], rows: Iterable[Iterable[Part]], *, class_: str = "") -> Markup:
-    """Return a table that scrolls inside its box; the first column holds names, the others numbers."""
-    head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
-    lines = []
-    for row in rows:
-        first, *others = row
-        lines.append(tag("tr", tag("th", first, scope="row"), [tag("td", each) for each in others]))
-    return tag("div", tag("table", head, tag("tbody", lines), class_=class_ or None), class_="scroll")
+    """Return a table that scrolls inside its box; the first column holds names, the others numbers, or words."""
+    lines = [list(row) for row in rows]
+    worded = [] if class_ else [_are_words(column) for column in zip(*lines, strict=False)]
+    look = dict.fromkeys((number for number, words in enumerate(worded) if words and number), "name")
+    head = [tag("th", each, scope="col", class_=look.get(number)) for number, each in enumerate(heads)]
+    body = [
+        tag(
+            "tr",
+            tag("th", first, scope="row"),
+            [tag("td", each, class_=look.get(number)) for number, each in enumerate(others, start=1)],
+        )
+        for first, *others in lines
+    ]
+    drawn = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), class_=class_ or None)
+    return tag("div", drawn, class_="scroll")
+
+
+def _are_words(column: Sequence[Part]) -> bool:
+    """Whether a column holds words alone: numbers, and dashes for what is not known, stand at the right."""
+    texts = [each for each in column if isinstance(each, str) and not isinstance(each, Markup)]
+    return (
+        len(texts) == len(column)
+        and any(map(str.isalpha, "".join(each[:1] for each in texts)))
+        and not any(each[:1].isdigit() or each[:1] in "+-±" for each in texts if each)
+    )
 
 
 def pairs(entries: Iterable[tuple[str, Part]]) -> Markup:

@@ -40,11 +40,14 @@ nav a{margin-right:14px}a{color:var(--accent)}
 figure{margin:0;min-width:0}
 svg{display:block;width:100%;height:auto}
 svg text{font-size:13px;fill:var(--soft);font-family:inherit}
-.scroll{overflow-x:auto;max-width:100%;margin:8px 0 14px}
+.scroll{overflow-x:auto;max-width:100%;margin:8px 0 14px;
+ background:linear-gradient(90deg,transparent,#fff 0) right/26px 100% no-repeat local,
+ linear-gradient(270deg,rgba(29,39,48,.2),transparent) right/12px 100% no-repeat scroll}
 table{border-collapse:separate;border-spacing:0;font-size:.92rem;font-variant-numeric:tabular-nums}
-th,td{padding:6px 12px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th,td{padding:6px 9px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 thead th{color:var(--soft);font-weight:600;border-bottom:2px solid var(--line)}
 th:first-child{text-align:left;font-weight:500;padding-left:0}
+td.name,thead th.name{text-align:left}
 table.words td{text-align:left;white-space:normal;overflow-wrap:normal}
 table.words th{text-align:left}table.words th:first-child{white-space:normal;min-width:6.5em}
 table.heat td{text-align:center;border:2px solid #fff;min-width:50px}
