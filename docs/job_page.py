@@ -124,6 +124,8 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 
 def _kind(annotation: Any) -> str:
+    if typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return ", ".join(f'"{each}"' for each in arguments)

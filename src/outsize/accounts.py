@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outsize.errors import OutputError, RunError, explain
+from outsize.errors import OutputError, RunError, explain, first_line
 from outsize.files.append import append_whole
 from outsize.progress import Activity, Reporter
 from outsize.runs import RunFolder, as_written, is_own, output_errors, read_json_lines
@@ -39,6 +39,7 @@ class Account:
         Activity, ...
     ]  # none at the same time as another; what is left of `seconds` has no name
     outcome: str = "done"  # "stopped" by a signal, "failed"
+    error: str = ""  # why it failed: the kind of error and its line
     goes_on: bool = False  # with what an earlier time left unfinished
     command: str = ""
     host: str = ""
@@ -57,12 +58,12 @@ def accounted(run: RunFolder, verb: str, reporter: Reporter, *, goes_on: bool = 
     """
     began_s, cpu_s = time.time(), _cpu_s()
 
-    def keep(outcome: str) -> None:
+    def keep(outcome: str, error: str = "") -> None:
         seconds, activities = noted.found()
         name, *arguments = sys.argv
         command = shlex.join([Path(name).name, *arguments])
         taken = round(began_s, 3), round(seconds, 3), round(_cpu_s() - cpu_s, 3)
-        _append(run, Account(verb, *taken, activities, outcome, goes_on, command, platform.node()))
+        _append(run, Account(verb, *taken, activities, outcome, error, goes_on, command, platform.node()))
 
     with reporter.noting() as noted:
         try:
@@ -70,7 +71,10 @@ def accounted(run: RunFolder, verb: str, reporter: Reporter, *, goes_on: bool = 
         except BaseException as error:
             if noted.any and run.job.is_file():  # what came to nothing leaves nothing
                 with suppress(OutputError):  # the error itself says more
-                    keep("stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed")
+                    if isinstance(error, Stopped | KeyboardInterrupt):
+                        keep("stopped")
+                    else:
+                        keep("failed", first_line(error))
             raise
         try:
             keep("done")
@@ -106,7 +110,8 @@ def _parsed(line: dict[str, Any], path: Path) -> Account:
 
 
 def _append(run: RunFolder, account: Account) -> None:
-    if not is_own(run):  # a verb that leaves nothing in it leaves no account there
+    # a verb that leaves nothing there leaves no account, nor one that may only read it
+    if not is_own(run) or not os.access(run.path, os.W_OK):
         return
     with output_errors(run.accounts):
         append_whole(run.accounts, (json.dumps({"schema": VERSION, **asdict(account)}) + "\n").encode())

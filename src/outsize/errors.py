@@ -108,6 +108,11 @@ def found_in(message: str) -> str:
     return message.partition(": found ")[2].partition(", needed ")[0] or message
 
 
+def needed_in(message: str) -> str:
+    """Return of a message's four parts the third; nothing where it has none."""
+    return message.partition(", needed ")[2].partition("; ")[0]
+
+
 def one_line(error: BaseException) -> str:
     """Return an error's text without line breaks."""
     return " ".join(str(error).split())

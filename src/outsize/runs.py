@@ -136,6 +136,11 @@ class RunFolder:
         return self.path / "bench"
 
     @property
+    def tune(self) -> Path:
+        """Trials of `tune`, each a run of its own, their table and the best job."""
+        return self.path / "tune"
+
+    @property
     def report(self) -> Path:
         """The page of `report`."""
         return self.path / "report.html"

@@ -36,6 +36,7 @@ VERBS = (
     "launch",
     "pack",
     "unpack",
+    "tune",
 )
 # what makes a start slow: without them help is there in half a second on a machine that is not busy
 HEAVY = (

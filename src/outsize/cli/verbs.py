@@ -145,6 +145,38 @@ def train(
     )
 
 
+def tune(
+    job: JobPath,
+    set_: Overrides = None,
+    *,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Of the study, with those it has.")] = 20,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Trials at once, each on a GPU in turn.")
+    ] = 1,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            "--storage", metavar="URL", help="Database of the study; default: a journal in the run."
+        ),
+    ] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Try what the job says may vary, and find which of it does best; repeated, it goes on."""
+    refuse_little_address_space()
+    from outsize.commands import tune as command
+
+    command.tune(
+        job,
+        overrides=set_ or (),
+        num_trials=trials,
+        num_workers=workers,
+        storage=storage,
+        device_name=device,
+        reporter=make_reporter(quiet),
+    )
+
+
 def predict(
     run: RunPath,
     images: Annotated[
@@ -216,6 +248,7 @@ _IN_ORDER: tuple[Callable[..., None], ...] = (
     check,
     plan,
     train,
+    tune,
     launch,
     pack,
     unpack,

@@ -51,6 +51,11 @@ min_area_m2 = 4.0
 [limits]
 host_memory = "2GiB"
 gpu_memory = "2GiB"
+
+# what `outsize tune` may vary
+[tune]
+train.lr = {{ low = 1e-3, high = 1e-2, log = true }}
+train.batch = [8, 16]
 """
 
 

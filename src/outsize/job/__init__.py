@@ -8,12 +8,14 @@ from outsize.job.load import check_job, check_limits, dump_job, has_section, loa
 from outsize.job.predict import BoxesSection, ForecastSection, ObjectsSection, PredictSection
 from outsize.job.prepare import PrepareSection
 from outsize.job.train import Phase, TrainSection
+from outsize.job.tune import Choices, Range
 from outsize.job.whole import Job, LimitsSection, ModelSection, PublishedSection
 
 __all__ = [
     "LOSS_NAMES",
     "AcquireSection",
     "BoxesSection",
+    "Choices",
     "ClassSpec",
     "DataSection",
     "ForecastSection",
@@ -26,6 +28,7 @@ __all__ = [
     "PredictSection",
     "PrepareSection",
     "PublishedSection",
+    "Range",
     "SplitSection",
     "TrainSection",
     "check_job",

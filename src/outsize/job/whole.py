@@ -12,6 +12,7 @@ from outsize.job.fields import Bytes, Section
 from outsize.job.predict import PredictSection
 from outsize.job.prepare import PrepareSection
 from outsize.job.train import TrainSection
+from outsize.job.tune import TuneSection
 from outsize.known.tables import filled_in
 
 
@@ -73,3 +74,7 @@ class Job(Section):
     published: PublishedSection = PublishedSection()
     acquire: AcquireSection | None = None
     prepare: PrepareSection | None = None
+    tune: TuneSection | None = Field(
+        None,
+        description="what `outsize tune` varies: keys of [train] and [model] to ranges or choices (tune.md)",
+    )

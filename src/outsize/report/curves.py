@@ -43,8 +43,8 @@ class Axis:
 def draw_curves(x_axis: Axis, y_axis: Axis, curves: Sequence[Curve]) -> Markup:
     """Return a chart of curves; several get a legend."""
     curves = [Curve(each.name, _finite(each.points), each.faint) for each in curves]
-    xs = _ticks(x_axis, [x for each in curves for x, _ in each.points])
-    ys = _ticks(y_axis, [y for each in curves for _, y in each.points])
+    xs = ticks(x_axis, [x for each in curves for x, _ in each.points])
+    ys = ticks(y_axis, [y for each in curves for _, y in each.points])
     parts = frame(x_axis, y_axis, xs, ys)
     for number, each in enumerate(curves):
         line = " ".join(f"{_place_x(x, xs):.1f},{_place_y(y, ys):.1f}" for x, y in each.points)
@@ -157,11 +157,7 @@ def smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept
 
 
-def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-
-
-def _ticks(axis: Axis, values: Sequence[float]) -> list[float]:
+def ticks(axis: Axis, values: Sequence[float]) -> list[float]:
     """Return round numbers from below the least to above the largest."""
     low = min(values, default=0.0) if axis.low is None else axis.low
     high = max(values, default=1.0) if axis.high is None else axis.high
@@ -175,6 +171,15 @@ def _ticks(axis: Axis, values: Sequence[float]) -> list[float]:
     step = max(1.0, math.ceil(step)) if axis.whole else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def place(point: tuple[float, float], xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """Return where a point is drawn between the ticks of a frame."""
+    return round(_place_x(point[0], xs), 1), round(_place_y(point[1], ys), 1)
+
+
+def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
 
 
 def _place_x(value: float, ticks: Sequence[float]) -> float:

@@ -12,6 +12,7 @@ from outsize.files.trees import toml_tree
 from outsize.job import load_job
 from outsize.job.load import MOST_JOB_BYTES
 from outsize.measurement import Measurement, read_measurement
+from outsize.report.tuned import Tuned, read_tuned
 from outsize.runs import RunFolder, as_written, open_run, read_json, read_json_lines
 
 Tree = dict[str, Any]
@@ -39,6 +40,7 @@ class Story:
     benched: Measurement | None  # of `bench memory`
     scaled: Measurement | None  # of `bench scaling`
     shared: Measurement | None  # of `bench share`
+    tuned: Tuned | None  # of `tune`
     usage: Tree  # of the machine, by training and prediction
 
     @property
@@ -81,6 +83,7 @@ def gather(path: Path) -> Story:
         benched=_measured(run.bench / "memory.json"),
         scaled=_measured(run.bench / "scaling.json"),
         shared=_measured(run.bench / "share.json"),
+        tuned=read_tuned(run.tune / "trials.json") if (run.tune / "trials.json").exists() else None,
         usage=_read(run.path / "usage.json", "train"),
     )
 

@@ -9,6 +9,7 @@ from outsize.report.sections.benches import show_memory, show_scaling, show_shar
 from outsize.report.sections.moves import show_moves
 from outsize.report.sections.origins import show_job, show_machine, show_plan, show_times
 from outsize.report.sections.training import show_training
+from outsize.report.sections.tuning import show_tuning
 from outsize.report.sections.usage import show_usage
 
 
@@ -22,6 +23,7 @@ def show_run(story: Story, chapter: Chapter, number: int, several: bool) -> Mark
         tag("h2", story.name) if several else None,
         tag("p", f"{about}. Run {story.run.path}, finished {story.finished}.", class_="note"),
         chapter.show(story),
+        drawn_from(run.tune / "trials.json", "tune", show_tuning, story),
         drawn_from(run.metrics, "train", show_training, story, chapter),
         drawn_from(run.path / "usage.json", "train", show_usage, story),
         drawn_from(run.path, "train", show_times, story),
