@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from outsize.plan.cost import NOTHING, StepCost
-from outsize.plan.memory.arena import held_bytes
+from outsize.plan.memory.arena import Arena
 from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts, StepOp, Storage
 from outsize.plan.times import Clock, Learnt, Rates
@@ -101,7 +101,7 @@ def test_it_counts_while_the_operation_runs() -> None:
     assert [each // MIB for each in told.live_bytes()] == [65, 60, 60, 67, 192]
     assert StepCost(PLAIN).peak_bytes() == 60 * MIB
     # 20 lie in one page of 20; 132 take the rest of 160
-    assert held_bytes(told, NOTHING) == (40 + 160) * MIB
+    assert Arena(told).held_bytes(NOTHING) == (40 + 160) * MIB
 
 
 def test_the_time_of_each_counts_in_place_of_that_of_its_class() -> None:

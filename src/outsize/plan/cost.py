@@ -186,10 +186,11 @@ class StepCost:
     def spans(self, changed: Changed = NOTHING) -> Iterator[tuple[Storage, int, int]]:
         """Yield each storage with the operations from which to before which it is there, twice if it comes again."""
         for storage in self.facts.storages:
-            for start, end in self._spans(storage, changed):
+            for start, end in self.spans_of(storage, changed):
                 yield storage, start, end
 
-    def _spans(self, storage: Storage, changed: Changed) -> list[tuple[int, int]]:
+    def spans_of(self, storage: Storage, changed: Changed) -> list[tuple[int, int]]:
+        """Return the operations from which to before which a storage is there, twice if it comes again."""
         index = storage.index
         if self.is_part and storage.role == "gradient":
             return [(-1, storage.dies), (storage.born, storage.born + 2)]  # it is made, then added

@@ -9,10 +9,13 @@ import pytest
 
 from outsize.plan.cost import NOTHING, Changed, StepCost
 from outsize.plan.memory import arena
-from outsize.plan.memory.arena import held_bytes
 from outsize.plan.step import StepFacts, StepOp, Storage
 
 MIB = 2**20
+
+
+def held_bytes(cost: StepCost, changed: Changed) -> int:
+    return arena.Arena(cost).held_bytes(changed)
 
 
 def _cost(*lives: tuple[float, int, int], num_ops: int = 8) -> StepCost:
@@ -75,3 +78,26 @@ def test_no_gap_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(taken))
         assert sum(area._sizes.values()) + sum(placed.values()) == area.end
         assert sorted((size, address) for address, size in area._sizes.items()) == area._by_size
+
+
+def test_it_is_known_early_that_a_plan_holds_too_much_and_asked_again_it_is_the_same() -> None:
+    rng = random.Random(2)
+    lives = []
+    for _ in range(60):
+        born, dies = sorted(rng.sample(range(40), 2))
+        lives.append((rng.choice([0.5, 3, 20, 45]), born, dies))
+    cost = _cost(*lives, num_ops=40)
+    kept = arena.Arena(cost)
+    for _ in range(30):
+        twice, passing = {}, {}
+        for index in rng.sample(range(60), 12):
+            _, born, dies = lives[index]
+            if dies - born > 2:
+                twice[index] = (born + 1, dies - 1)
+        passing[rng.randrange(40)] = 9 * MIB
+        changed = Changed(twice=twice, passing=passing)
+        alone = held_bytes(cost, changed)
+        assert kept.held_bytes(changed) == alone
+        assert kept.held_bytes(changed, alone) == alone
+        assert alone >= kept.held_bytes(changed, 0.6 * alone) > 0.6 * alone
+    assert kept.held_bytes(NOTHING) == held_bytes(cost, NOTHING)

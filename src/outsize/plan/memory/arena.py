@@ -15,10 +15,14 @@ The range is what torch calls an expandable segment; the command line asks for t
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
-from itertools import accumulate
+from typing import TypeVar
 
-from outsize.plan.cost import Changed, StepCost
+import numpy as np
+
+from outsize.plan.cost import NOTHING, Changed, StepCost
+from outsize.plan.step import Storage
 
 _PAGE_BYTES, _SMALL_PAGE_BYTES = 20 * 2**20, 2 * 2**20
 _SMALL_BYTES = 2**20  # tensors up to this lie in a range of their own, with pages of their own
@@ -27,57 +31,95 @@ _FIRST, _SECOND, _LAST = range(
     3
 )  # in the order of one operation: what comes back for it, what is made on the way, own
 
-
-def held_bytes(cost: StepCost, changed: Changed) -> int:
-    """Return the most that the allocator holds in a step; what was there before lies without gaps."""
-    come_and_go = _ComeAndGo(cost, changed)
-    guesses = (0,) if any(op.workspace_bytes for op in cost.facts.ops) else _WORKSPACES
-    return come_and_go.lasting_bytes + max(map(come_and_go.most_bytes, guesses))
+_Come = tuple[int, int, int]  # order, number and bytes of a storage
+_Go = tuple[int, int]  # number of a storage, and at which operation it came
+_Thing = TypeVar("_Thing", bound=tuple[int, ...])
 
 
-class _ComeAndGo:
-    """What is taken and given back at each operation of a step."""
+class Arena:
+    """A step's tensors as they come and go, to be asked again and again what a plan changes in that.
 
-    def __init__(self, cost: StepCost, changed: Changed) -> None:
-        num_ops = len(cost.facts.ops)
-        self._comes: list[list[tuple[int, int, int]]] = [[] for _ in range(num_ops)]
-        self._goes: list[list[tuple[int, int]]] = [[] for _ in range(num_ops + 1)]
+    What a plan leaves as it is was put in order once.
+    """
+
+    def __init__(self, cost: StepCost) -> None:
+        self._cost, num_ops = cost, len(cost.facts.ops)
+        self._small_bytes = np.zeros(num_ops + 1, np.int64)
+        self._comes: list[list[_Come]] = [[] for _ in range(num_ops)]
+        self._goes: list[list[_Go]] = [[] for _ in range(num_ops + 1)]
         self._seen_bytes = [op.workspace_bytes for op in cost.facts.ops]
         self._with_workspace = ["convolution" in op.kind for op in cost.facts.ops]
-        self.lasting_bytes = 0
-        small = [0] * (num_ops + 1)
-        for storage, start, dies in cost.spans(changed):
-            end = min(dies, num_ops)
-            if start < 0:
-                self.lasting_bytes += storage.size_bytes
-            elif storage.size_bytes <= _SMALL_BYTES:
-                small[start] += storage.size_bytes
-                small[end] -= storage.size_bytes
-            elif start < end:
-                order = _LAST if start == storage.born else _FIRST
-                self._add(order, storage.index, storage.size_bytes, start, end)
+        self._guesses = (0,) if any(self._seen_bytes) else _WORKSPACES
+        for storage in cost.facts.storages:
+            for start, end in self._spans(storage, NOTHING):
+                if storage.size_bytes <= _SMALL_BYTES:
+                    self._small_bytes[[start, end]] += storage.size_bytes, -storage.size_bytes
+                else:
+                    self._comes[start].append(_come(storage, start))
+                    self._goes[end].append((storage.index, start))
+        for each in self._comes:
+            each.sort()
+
+    def held_bytes(self, changed: Changed, enough_bytes: float = math.inf) -> int:
+        """Return the most that the allocator holds in a step; what is known so far once that is more than enough."""
+        comes, goes, small_bytes = self._comes.copy(), self._goes.copy(), self._small_bytes.copy()
+        for index in {*changed.anew, *changed.held, *changed.twice}:
+            storage = self._cost.by_index[index]
+            for sign, spans in ((-1, self._spans(storage, NOTHING)), (1, self._spans(storage, changed))):
+                for start, end in spans:
+                    if storage.size_bytes <= _SMALL_BYTES:
+                        small_bytes[start] += sign * storage.size_bytes
+                        small_bytes[end] -= sign * storage.size_bytes
+                    else:
+                        comes[start] = _with(comes[start], _come(storage, start), sign)
+                        goes[end] = _with(goes[end], (index, start), sign)
         for op, passing_bytes in changed.passing.items():
             if passing_bytes > _SMALL_BYTES:
-                self._add(_SECOND, -1 - op, passing_bytes, op, op + 1)
-        self._small_bytes = _paged(max(accumulate(small)), _SMALL_PAGE_BYTES)
+                comes[op] = _with(comes[op], (_SECOND, -1 - op, passing_bytes), 1)
+                goes[op + 1] = _with(goes[op + 1], (-1 - op, op), 1)
+        lasting_bytes = self._cost.lasting_bytes
+        lasting_bytes += _paged(int(np.cumsum(small_bytes).max(initial=0)), _SMALL_PAGE_BYTES)
+        most_bytes = 0
+        for guess in self._guesses:
+            most_bytes = max(most_bytes, self._most_bytes(comes, goes, guess, enough_bytes - lasting_bytes))
+            if lasting_bytes + most_bytes > enough_bytes:
+                break
+        return lasting_bytes + most_bytes
 
-    def _add(self, order: int, index: int, size_bytes: int, start: int, end: int) -> None:
-        self._comes[start].append((order, index, size_bytes))
-        self._goes[end].append((index, start))
+    def _spans(self, storage: Storage, changed: Changed) -> list[tuple[int, int]]:
+        """Return when a storage comes and goes within the step; what was there before does neither."""
+        num_ops = len(self._cost.facts.ops)
+        spans = ((start, min(dies, num_ops)) for start, dies in self._cost.spans_of(storage, changed))
+        return [(start, end) for start, end in spans if 0 <= start < end]
 
-    def most_bytes(self, workspace_bytes: int) -> int:
-        """Return the most that is held for it, if convolutions take what was seen, or so much workspace."""
+    def _most_bytes(
+        self, all_come: list[list[_Come]], all_go: list[list[_Go]], workspace_bytes: int, enough_bytes: float
+    ) -> int:
+        """Return the end of the addresses, if convolutions take what was seen, or so much workspace."""
         area = _Area()
-        placed: dict[tuple[int, int], tuple[int, int]] = {}
-        for op, (comes, goes) in enumerate(zip(self._comes, self._goes, strict=False)):
+        placed: dict[_Go, tuple[int, int]] = {}
+        for op, (comes, goes) in enumerate(zip(all_come, all_go, strict=False)):
             for key in goes:
                 area.give(*placed.pop(key))
-            for _, index, size_bytes in sorted(comes):
+            for _, index, size_bytes in comes:
                 placed[index, op] = area.take(size_bytes), size_bytes
             passing_bytes = self._seen_bytes[op] or workspace_bytes * self._with_workspace[op]
             if passing_bytes > _SMALL_BYTES:
                 area.give(area.take(passing_bytes), passing_bytes)
-        return area.end + self._small_bytes
+            if area.end > enough_bytes:
+                break
+        return area.end
+
+
+def _come(storage: Storage, start: int) -> _Come:
+    return _LAST if start == storage.born else _FIRST, storage.index, storage.size_bytes
+
+
+def _with(things: list[_Thing], thing: _Thing, sign: int) -> list[_Thing]:
+    """Return an ordered list with something more, or without it."""
+    if sign < 0:
+        return [each for each in things if each != thing]
+    return sorted([*things, thing])
 
 
 def _paged(num_bytes: int, page_bytes: int) -> int:

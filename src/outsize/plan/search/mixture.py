@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from outsize.plan.cost import Changed, StepCost
-from outsize.plan.memory import LEAST_BYTES, StorageRecipe, held_bytes
+from outsize.plan.memory import LEAST_BYTES, Arena, StorageRecipe
 from outsize.plan.plan import Recompute, Swap
 from outsize.plan.search.search import FEW_PRICES, PRICES, Search, Timed
 from outsize.plan.search.timeline import Link
@@ -89,7 +89,7 @@ def mix(
     best = search.lowest() if best is None else best
     if not quick:
         later = search.postponed(best)
-        fits = math.isinf(room.held_bytes) or held_bytes(cost, later.changed) <= room.held_bytes
+        fits = math.isinf(room.held_bytes) or Arena(cost).held_bytes(later.changed) <= room.held_bytes
         best = later if fits else best
     again = tuple(best.choice.recipes.values())
     swap = best.timeline.as_swap(search.points) if best.timeline.away else None
@@ -103,7 +103,7 @@ class _Fitting:
     """Sees choices, and remembers the fastest for which the allocator holds what it may; or else nearly that."""
 
     def __init__(self, cost: StepCost, limit_bytes: float, step_s: float) -> None:
-        self._cost, self._limit_bytes, self._step_s = cost, limit_bytes, step_s
+        self._arena, self._limit_bytes, self._step_s = Arena(cost), limit_bytes, step_s
         self.best: Timed | None = None
         self.score_s = math.inf
 
@@ -116,7 +116,10 @@ class _Fitting:
     def _over(self, timed: Timed) -> float:
         if math.isinf(self._limit_bytes):
             return 0.0
-        return max(0.0, held_bytes(self._cost, timed.changed) / self._limit_bytes - 1)
+        # one that holds more is not the best, by whatever more than that
+        enough = 1 + (self.score_s - timed.extra_s) / (_OVER * max(self._step_s, 1e-9))
+        held_bytes = self._arena.held_bytes(timed.changed, enough * self._limit_bytes)
+        return max(0.0, held_bytes / self._limit_bytes - 1)
 
 
 def _without_gaps(look: Callable[..., Search], budget_bytes: float, fitting: _Fitting) -> Timed | None:

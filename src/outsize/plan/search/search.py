@@ -31,6 +31,7 @@ _LEAST_SHARE = 1e-3  # of the bytes that are missing; a recipe for less is not l
 # Single decisions that are tried the other way round, and parts that are filled again: fewer where there are many, so
 # that it stays a matter of seconds.
 _MOST_TRIALS, _MOST_REFILLS, _MOST_WORK = 150, 200, 60_000
+_MOST_STEPS = 30_000_000  # of that work, where a step has many operations
 _MOST_REPAIRS, _FEW_REPAIRS = 30, 5  # in one filling
 _FORGOTTEN = (0.05, 0.15, 0.3, 0.6)  # shares of what is chosen
 _AROUND_OPS = (5, 20, 60)  # or all that is made or fetched so close to one of them
@@ -142,7 +143,8 @@ class Search:
 
     def improved(self, best: Timed, pains: float = 1.0) -> Timed:
         """Return a choice that is faster, as far as some seconds of looking find one."""
-        most = _MOST_WORK // max(1, len(self._items))
+        num = max(1, len(self._items))
+        most = min(_MOST_WORK // num, _MOST_STEPS // (num * len(self._op_s)))
         num_trials, num_refills = (int(pains * min(each, most)) for each in (_MOST_TRIALS, _MOST_REFILLS))
         return self._turned(self._refilled(self._turned(best, num_trials), num_refills), num_trials)
 

@@ -26,26 +26,45 @@ def list_blocks(cost: StepCost, op_s: OpSeconds, never: Collection[str] = ()) ->
     A set holds the outermost modules that keep no more than a share: one that keeps more would be as full as the
     step without it when its turn comes.
     """
-    saved = {each.storage: each.key[0] for each in cost.facts.saved}
-    kept_bytes: dict[str, int] = {}
-    for storage, module in saved.items():
-        for path in outward(module):
-            kept_bytes[path] = kept_bytes.get(path, 0) + cost.by_index[storage].size_bytes
-    refused = {path for each in never for path in outward(each)}
-    called = [path for path in cost.facts.modules if path and path not in refused]
+    kept_bytes, called = _kept_bytes(cost), _called(cost, never)
     parents = {path.rpartition(".")[0] for path in cost.facts.modules if path}
     found: list[Blocks] = []
     for share in _LARGEST_SHARES:
         small = [path for path in called if kept_bytes.get(path, 0) <= share * kept_bytes.get("", 0)]
         outermost = [path for path in small if not any(each in small for each in outward(path)[1:])]
         # a single layer keeps little more than its input
-        blocks = _blocks(cost, [path for path in outermost if path in parents], op_s)
+        blocks = run_again(cost, [path for path in outermost if path in parents], op_s)
         if blocks.changed.anew and all(blocks.paths != each.paths for each in found):
             found.append(blocks)
     return found
 
 
-def _blocks(cost: StepCost, paths: Sequence[str], op_s: OpSeconds) -> Blocks:
+def may_run_again(cost: StepCost, never: Collection[str], largest_share: float) -> list[tuple[str, int]]:
+    """Return modules of several layers and what they keep, at most a share of all, the fullest first; parts are too."""
+    kept_bytes = _kept_bytes(cost)
+    parents = {path.rpartition(".")[0] for path in cost.facts.modules if path}
+    most_bytes = largest_share * kept_bytes.get("", 0)
+    found = [(path, kept_bytes.get(path, 0)) for path in _called(cost, never) if path in parents]
+    return sorted((each for each in found if 0 < each[1] <= most_bytes), key=lambda each: -each[1])
+
+
+def _kept_bytes(cost: StepCost) -> dict[str, int]:
+    """Return what each module keeps for backward."""
+    saved = {each.storage: each.key[0] for each in cost.facts.saved}
+    kept_bytes: dict[str, int] = {}
+    for storage, module in saved.items():
+        for path in outward(module):
+            kept_bytes[path] = kept_bytes.get(path, 0) + cost.by_index[storage].size_bytes
+    return kept_bytes
+
+
+def _called(cost: StepCost, never: Collection[str]) -> list[str]:
+    refused = {path for each in never for path in outward(each)}
+    return [path for path in cost.facts.modules if path and path not in refused]
+
+
+def run_again(cost: StepCost, paths: Sequence[str], op_s: OpSeconds) -> Blocks:
+    """Return what it drops when modules that do not lie in each other run again, and the time that takes."""
     known = set(paths)
 
     def block_of(module: str) -> str | None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from outsize.plan.cost import StepCost
-from outsize.plan.memory import find_recipes, held_bytes
+from outsize.plan.memory import Arena, find_recipes
 from outsize.plan.search import Room, mix
 from outsize.plan.way import StepPart, StepRequest, Way, in_words, of_mix, seconds_of
 
@@ -41,7 +41,7 @@ def paging(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes: floa
         seconds_of(task, part.num_runs, cost, of_mix(found)),
         {"recompute": found.as_recompute(), "swap": found.swap},
     )
-    if way.fits(budget_bytes) and held_bytes(cost, found.changed) <= SURE * task.held_bytes:
+    if way.fits(budget_bytes) and Arena(cost).held_bytes(found.changed) <= SURE * task.held_bytes:
         return way
     return replace(
         way,

@@ -10,7 +10,7 @@ from typing import Any
 
 from outsize.errors import TraceError
 from outsize.plan.cost import StepCost
-from outsize.plan.memory import LEAST_BYTES, StorageRecipe, find_recipes, held_bytes
+from outsize.plan.memory import LEAST_BYTES, Arena, StorageRecipe, find_recipes
 from outsize.plan.plan import Recompute, Tiling
 from outsize.plan.search import Mixture, Room, mix
 from outsize.plan.tilings import MOST, core_for
@@ -19,12 +19,14 @@ from outsize.plan.way import Again, StepPart, StepRequest, Way, in_words, of_mix
 from outsize.plan.ways.blocks import Blocks, lies_in, list_blocks
 from outsize.plan.ways.offload import offloaded
 from outsize.plan.ways.paging import SURE, may_page, paging
+from outsize.plan.ways.some_blocks import some_blocks
 from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, sides_of, size_of
 
 _NUM_TRIED = 6  # budgets on the way to the least that something does
 # of a budget: what is searched for where a search for all of it misses it by a little
 _TIGHTER = (0.98, 0.95, 0.9)
+_FAR = 1.1  # times what else is known to do: a long search does not mend that
 
 
 def plain(task: StepRequest) -> Way:
@@ -95,17 +97,16 @@ def recomputing(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes:
     if task.link is not None and task.host_bytes < LEAST_BYTES:
         few = f"only {format_bytes(task.host_bytes)} of host memory may be used"
         yield Way(f"{part.prefix}move tensors to host memory", 0, 0.0, inexact=part.inexact, fails=few)
-    found = None if may_page(task, part) else _mix(task, part, cost, recipes, budget_bytes)
-    if found is not None and (found.recipes or found.swap is not None):
-        yield _mixed(task, part, cost, found)
-    for blocks in list_blocks(cost, task.op_s, task.never):
-        rough = Way(
-            f"{part.prefix}recompute {_such(blocks)}",
-            cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),
-            seconds_of(task, part.num_runs, cost, _of_blocks(cost, blocks)),
-            {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
-            part.inexact,
-        )
+    again = [
+        (blocks, _rough(task, part, cost, blocks))
+        for blocks in _sets_of_blocks(task, part, cost, budget_bytes)
+    ]
+    if not may_page(task, part):
+        known_s = min((way.step_s for _, way in again if way.peak_bytes <= budget_bytes), default=math.inf)
+        found = _mix(task, part, cost, recipes, budget_bytes, known_s=known_s)
+        if found.recipes or found.swap is not None:
+            yield _mixed(task, part, cost, found)
+    for blocks, rough in again:
         if task.blocks_of is None:
             yield rough
             continue
@@ -115,6 +116,24 @@ def recomputing(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes:
             partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
         )  # slow, and may be asked for twice
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
+
+
+def _sets_of_blocks(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes: float) -> list[Blocks]:
+    sets = list_blocks(cost, task.op_s, task.never)
+    if part.num_runs > 1:  # of the many ways to cut a step, coarse sets are enough
+        return sets
+    return [*some_blocks(cost, task.op_s, task.never, budget_bytes - part.waiting_bytes(task, cost)), *sets]
+
+
+def _rough(task: StepRequest, part: StepPart, cost: StepCost, blocks: Blocks) -> Way:
+    """Return the way that runs blocks again as it is estimated."""
+    return Way(
+        f"{part.prefix}recompute {_such(blocks)}",
+        cost.peak_bytes(blocks.changed) + part.waiting_bytes(task, cost),
+        seconds_of(task, part.num_runs, cost, _of_blocks(cost, blocks)),
+        {**part.settings, "recompute": Recompute(blocks=blocks.paths)},
+        part.inexact,
+    )
 
 
 def least(task: StepRequest, refused: Sequence[Way], budget_bytes: float) -> Iterator[Way]:
@@ -162,14 +181,20 @@ def _mix(
     budget_bytes: float,
     *,
     quick: bool = False,
+    known_s: float = math.inf,
 ) -> Mixture:
+    """Return the best mix; one that was looked for in a hurry where it is far from a way that takes `known_s`."""
     room_bytes = budget_bytes - part.waiting_bytes(task, cost)
     search = partial(
         mix, cost, recipes, task.op_s, task.link, room=Room(task.host_bytes, SURE * task.held_bytes)
     )
     # quickly also if it is one of many ways to cut the step: all of them are looked at
     quick = quick or part.num_runs > 1
-    found = search(room_bytes, quick=quick)
+    if not math.isinf(known_s):
+        first = search(room_bytes, quick=True)
+        first_s = seconds_of(task, part.num_runs, cost, of_mix(first))
+        quick = quick or first.peak_bytes > room_bytes or first_s > _FAR * known_s
+    found = first if quick and not math.isinf(known_s) else search(room_bytes, quick=quick)
     if quick or found.peak_bytes <= room_bytes:
         return found
     tighter = (search(share * room_bytes, quick=True) for share in _TIGHTER)
@@ -203,7 +228,7 @@ def _confirmed(
         return alone
     # quickly: this is one of several sets of blocks, and by what gaps come on top it either fits or does not
     found = _mix(task, part, traced, recipes, budget_bytes, quick=True)
-    held = held_bytes(traced, found.changed) > SURE * task.held_bytes if part.num_runs == 1 else False
+    held = Arena(traced).held_bytes(found.changed) > SURE * task.held_bytes if part.num_runs == 1 else False
     if held or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
         return alone
     again = of_mix(found)
