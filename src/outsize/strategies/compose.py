@@ -53,8 +53,8 @@ def compose(
     forward = compiled(model, plan.compile, forward) if plan.compile is not None else forward
     spread = None
     if share is not None and plan.spatial is not None and plan.spatial.exchanges:
-        spread = SpreadStep(share.world, plan.spatial)
-        loss_terms = spread.terms(loss_terms)
+        blocks = () if plan.recompute is None else plan.recompute.blocks
+        spread = SpreadStep(share.world, plan.spatial, model, blocks)
     if plan.pipeline is not None and share is not None:
         step = piped(model, loss_terms, plan.pipeline, share, bf16=bf16)
     else:

@@ -7,11 +7,9 @@ and modules are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -27,16 +25,7 @@ class Spread(TorchFunctionMode):
 
     def __init__(self, shard: Shard) -> None:
         super().__init__()
-        self._shard, self._rests = shard, False
-
-    @contextmanager
-    def resting(self) -> Iterator[None]:
-        """Leave alone what runs inside, which is no part of the model."""
-        before, self._rests = self._rests, True
-        try:
-            yield
-        finally:
-            self._rests = before
+        self._shard = shard
 
     def __torch_function__(
         self,
@@ -46,12 +35,6 @@ class Spread(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
-        if self._rests:
-            return func(*args, **given)
-        if func is Tensor.backward:  # blocks may run again in it
-            given = {("grad_tensors" if name == "gradient" else name): each for name, each in given.items()}
-            with self:
-                return torch.autograd.backward(*args, **given)
         rule = _RULES.get(func)
         if rule is not None:
             return rule(self._shard, *args, **given)
