@@ -159,6 +159,7 @@ TESTED_THROUGH = {
     "cli.across": "commands/test_predict_ranks.py",
     "infer.across": "commands/test_predict_ranks.py",
     "planning.clusters": "commands/test_plan.py",
+    "report.sections.accounts": "report/test_page.py",
     "report.sections.tuning": "commands/test_tune.py",
     "tuning.outcome": "tuning/test_work.py",
     "tuning.trial": "tuning/test_work.py",

@@ -13,6 +13,7 @@ from outsize.commands.results.info import info
 from outsize.commands.train import train
 from outsize.losses.instances import TERMS
 from outsize.progress import Reporter
+from outsize.session.pace import StepPace
 from outsize.session.validating import log_and_say
 from outsize.tasks import info_of
 
@@ -113,8 +114,8 @@ def test_an_epoch_is_told_by_the_score_of_its_task() -> None:
     reporter = Told("quiet")
     record = {"kind": "epoch", "epoch": 3, "mask_ap50": 0.25}
     with reporter.bar("train", 1, "step") as bar:
-        log_and_say(info_of("instances"), Log(), bar, reporter, record)  # type: ignore[arg-type]
-        log_and_say(info_of("instances"), Log(), bar, reporter, {**record, "unanswered_px": 7})  # type: ignore[arg-type]
+        log_and_say(info_of("instances"), Log(), bar, reporter, StepPace(1), record)  # type: ignore[arg-type]
+        log_and_say(info_of("instances"), Log(), bar, reporter, StepPace(1), {**record, "unanswered_px": 7})  # type: ignore[arg-type]
     text = "epoch 3: validation mask AP50 0.2500"
     more = "; warning: 7 pixels count as wrong, for the logits there are NaN or infinite"
     assert said == [("epoch", text), ("epoch", text + more)]

@@ -93,6 +93,24 @@ def test_everything_is_told(full_run: Path) -> None:
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in reader.addresses)
 
 
+def test_what_verbs_took_is_drawn_and_what_more_of_it_would_gain(full_run: Path) -> None:
+    account = {
+        "schema": 1,
+        "verb": "train",
+        "began_s": 5.0,
+        "seconds": 10.0,
+        "cpu_s": 9.0,
+        "outcome": "stopped",
+    }
+    activity = {"name": "steps <i>", "parallel": 8, "spans": [[1.0, 6.0]], "seconds": 5.0}
+    (full_run / "accounts.jsonl").write_text(json.dumps({**account, "activities": [activity]}) + "\n")
+    reader = _Reader(_page(full_run))
+    text = " ".join("".join(reader.text).split())
+    assert "Not to their end: train stopped." in text
+    assert "train: steps <i>5.0 s50.0 %81.33 x1.78 x2.00 x" in text
+    assert reader.open == []
+
+
 def test_one_thing_has_one_colour_in_every_bar(full_run: Path) -> None:
     page = _page(full_run)
     found = re.findall(r'<li><span style="background:(#\w+)"></span>([a-z ]+?) [\d.]+ m?s', page)

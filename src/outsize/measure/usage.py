@@ -49,6 +49,13 @@ class Usage:
             self._gpu_shares.append(share)
             self._gpu_bytes = max(self._gpu_bytes, num_bytes)
 
+    def latest(self) -> dict[str, float]:
+        """Return the use that was seen last and the most memory so far, as far as this machine tells."""
+        shares = self._gpu_shares
+        found = {"gpu_use": shares[-1] if shares else 0, "gpu_bytes": self._gpu_bytes}
+        found = found if self._look is not None else {}
+        return {**found, **({"host_bytes": self._host_bytes} if self._host_bytes else {})}
+
     def summary(self, num_images: int, *, images_at_once: int | None = None) -> dict[str, Any]:
         """Return the figures of so many images; None where this machine does not tell."""
         self.sample()

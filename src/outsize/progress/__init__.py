@@ -2,6 +2,7 @@
 
 activities   which activity a verb is in, from when to when
 reporter     bars, lines and JSON; each bar is an activity, and others are named
+live         what moves in a terminal: a bar, or a panel of it and what is known
 """
 
 from outsize.progress.activities import Activity

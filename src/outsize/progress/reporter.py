@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from outsize import stopping
 from outsize.progress.activities import Activities
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+
+    from outsize.progress.live import LiveView
 
 Style = Literal["bar", "json", "quiet"]
 
@@ -30,14 +31,17 @@ class Bar:
         self._reporter = reporter
         self._start_s = time.monotonic()
         self._last_s = 0.0
+        self._facts: dict[str, object] = {}  # not shown yet
 
     def advance(self, amount: int = 1, **facts: object) -> None:
         """Count `amount` more as done; `facts` (a loss, a file name) are shown beside the bar."""
         self.done += amount
+        self._facts.update(facts)
         stopping.check()
         now_s = time.monotonic()
         if self.done >= self.total or now_s - self._last_s >= _MIN_INTERVAL_S:
             self._last_s = now_s
+            facts, self._facts = self._facts, {}
             self._reporter._show(self, now_s - self._start_s, facts)
 
 
@@ -46,7 +50,8 @@ class Reporter:
 
     def __init__(self, style: Style = "quiet") -> None:
         self.style = style
-        self._live: tuple[Progress, dict[int, Any]] | None = None
+        self._live: tuple[LiveView, Bar] | None = None
+        self._look: Callable[[], Mapping[str, object]] = dict
         self._activities = Activities()
 
     @contextmanager
@@ -66,26 +71,47 @@ class Reporter:
 
     @contextmanager
     def bar(
-        self, title: str, total: int, unit: str, *, activity: str | None = None, parallel: int = 1
+        self,
+        title: str,
+        total: int,
+        unit: str,
+        *,
+        activity: str | None = None,
+        parallel: int = 1,
+        panel: bool = False,
     ) -> Iterator[Bar]:
-        """Show a bar with rate and time left while the block runs, which is an activity (default: of its title)."""
+        """Show a bar with rate and time left while the block runs, which is an activity (default: of its title).
+
+        In a `panel`, facts stand below it until others take their place.
+        """
         bar = Bar(self, title, total, unit)
         with self.doing(activity or title, parallel=parallel):
             if self.style == "bar":
-                with self._shown(bar):
+                with self._shown(bar, panel):
                     yield bar
             else:
                 yield bar
 
     @contextmanager
-    def _shown(self, bar: Bar) -> Iterator[None]:
-        with _make_live(self._console()) as live:
-            task = live.add_task(bar.title, total=bar.total, unit=bar.unit, facts="")
-            self._live = (live, {id(bar): task})
+    def beside(self, look: Callable[[], Mapping[str, object]]) -> Iterator[None]:
+        """Show what `look` tells beside all bars of the block: it is asked when a bar is shown anew."""
+        before, self._look = self._look, look
+        try:
+            yield
+        finally:
+            self._look = before
+
+    @contextmanager
+    def _shown(self, bar: Bar, panel: bool) -> Iterator[None]:
+        from outsize.progress.live import line_of, panel_of
+
+        make = panel_of if panel else line_of
+        with make(self._console(), bar.title, bar.total, bar.unit) as live:
+            before, self._live = self._live, (live, bar)
             try:
                 yield
             finally:
-                self._live = None
+                self._live = before
 
     def say(self, event: str, text: str, **facts: object) -> None:
         """Report one finished thing: a line of text to a person, a JSON line to a program."""
@@ -98,11 +124,13 @@ class Reporter:
             self._line({"event": event, "text": text, **facts})
 
     def _show(self, bar: Bar, elapsed_s: float, facts: dict[str, object]) -> None:
+        if self.style == "quiet":
+            return
+        facts = {**facts, **self._look()}
         if self.style == "bar" and self._live is not None:
-            live, tasks = self._live
-            shown = "  ".join(f"{name} {_short(value)}" for name, value in facts.items())
-            if id(bar) in tasks:
-                live.update(tasks[id(bar)], completed=bar.done, facts=shown)
+            live, shown = self._live
+            if shown is bar:
+                live.update(bar.done, facts)
         elif self.style == "json":
             rate = bar.done / elapsed_s if elapsed_s > 0 else 0.0
             left_s = (bar.total - bar.done) / rate if rate > 0 else None
@@ -118,30 +146,6 @@ class Reporter:
         from rich.console import Console
 
         return Console()
-
-
-def _make_live(console: Console) -> Progress:
-    from rich import progress as rp
-
-    class RateColumn(rp.ProgressColumn):
-        def render(self, task: rp.Task) -> str:
-            speed = task.finished_speed or task.speed
-            return "" if speed is None else f"{speed:,.1f} {task.fields['unit']}/s"
-
-    return rp.Progress(
-        rp.TextColumn("{task.description}", markup=False),  # a file may be named scene[1].tif
-        rp.BarColumn(bar_width=30),
-        rp.MofNCompleteColumn(),
-        RateColumn(),
-        rp.TimeRemainingColumn(),
-        rp.TextColumn("{task.fields[facts]}", markup=False),
-        console=console,
-        transient=True,
-    )
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _rounded(value: float | None) -> float | None:

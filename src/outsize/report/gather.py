@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from outsize.accounts import Account, read_accounts
 from outsize.files.plain import read_plain_text
 from outsize.files.trees import toml_tree
 from outsize.job import load_job
@@ -41,6 +43,7 @@ class Story:
     scaled: Measurement | None  # of `bench scaling`
     shared: Measurement | None  # of `bench share`
     tuned: Tuned | None  # of `tune`
+    accounts: Sequence[Account]  # of all verbs
     usage: Tree  # of the machine, by training and prediction
 
     @property
@@ -84,6 +87,7 @@ def gather(path: Path) -> Story:
         scaled=_measured(run.bench / "scaling.json"),
         shared=_measured(run.bench / "share.json"),
         tuned=read_tuned(run.tune / "trials.json") if (run.tune / "trials.json").exists() else None,
+        accounts=read_accounts(run),
         usage=_read(run.path / "usage.json", "train"),
     )
 

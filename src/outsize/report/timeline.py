@@ -23,23 +23,23 @@ class Span:
     end_s: float
 
 
-def draw_timeline(spans: Sequence[Span], title: str) -> Markup:
-    """Return the picture; it stands by itself as a file."""
+def draw_timeline(spans: Sequence[Span], title: str, *, left: float = _LEFT) -> Markup:
+    """Return the picture, with room for the names of rows on the `left`; it stands by itself as a file."""
     kinds = list(dict.fromkeys(each.kind for each in spans))
     whole_s = max((each.end_s for each in spans), default=1.0) or 1.0
-    scale, top = (_WIDTH - _LEFT - 8) / whole_s, 28.0
+    scale, top = (_WIDTH - left - 8) / whole_s, 28.0
     parts = [tag("text", title, x=0, y=16, font_weight="bold")]
     for number, kind in enumerate(kinds):
         y = top + number * _ROW
         parts.append(tag("text", kind, x=0, y=y + 16))
-        parts.append(tag("rect", x=_LEFT, y=y, width=round(whole_s * scale, 1), height=_BOX, fill="#f0f2f4"))
+        parts.append(tag("rect", x=left, y=y, width=round(whole_s * scale, 1), height=_BOX, fill="#f0f2f4"))
         for start, end in _drawn([each for each in spans if each.kind == kind], _LEAST / scale):
-            box = {"x": round(_LEFT + start * scale, 2), "y": y, "height": _BOX}
+            box = {"x": round(left + start * scale, 2), "y": y, "height": _BOX}
             width = round(max((end - start) * scale, 0.4), 2)
             parts.append(tag("rect", width=width, fill=_COLOURS[number % len(_COLOURS)], **box))
     bottom = top + len(kinds) * _ROW
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        x = _LEFT + share * whole_s * scale
+        x = left + share * whole_s * scale
         anchor = "start" if share == 0 else "end" if share == 1 else "middle"
         text = "0" if share == 0 else format_seconds(share * whole_s)
         parts.append(tag("text", text, x=round(x, 1), y=bottom + 16, text_anchor=anchor, fill="#5b6772"))

@@ -14,6 +14,7 @@ from outsize.progress import Reporter
 from outsize.ranks import ALONE, World
 from outsize.runs import RunFolder
 from outsize.session.hosting import what_moved
+from outsize.session.pace import StepPace
 from outsize.session.resuming import Changes, changes_line
 from outsize.session.samples import TrainingSamples, batch_maker, open_feed
 from outsize.session.saving import Saving
@@ -69,12 +70,14 @@ def fit_job(
             }
 
     num_steps = recipe.num_epochs * recipe.steps_per_epoch
-    with closing(feed), reporter.bar("train", num_steps, "step", parallel=world.size) as bar:
+    with closing(feed), reporter.bar("train", num_steps, "step", parallel=world.size, panel=True) as bar:
         bar.advance(done)
         hooks = Hooks(
             batches=partial(_batches, world, feed),
             validate=partial(_among_ranks, world, saving, score),
-            log=_ignore if log is None else partial(log_and_say, task.info, log, bar, reporter),
+            log=_ignore
+            if log is None
+            else partial(log_and_say, task.info, log, bar, reporter, StepPace(job.train.batch)),
             copied_s=feed.copied_s,
             stops=feed.stops,
             world=world,

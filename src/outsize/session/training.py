@@ -166,6 +166,7 @@ def _run(
     with (
         closing(begun.samples.windows),
         watching(prepared.device) as usage,
+        reporter.beside(usage.latest),
         saving.reporting(*said, job.train.lr),
     ):
         position = fit_job(job, prepared, begun.samples, state, saving, begun.changes, reporter, world)

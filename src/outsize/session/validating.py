@@ -11,6 +11,7 @@ from outsize.errors import first_line
 from outsize.plan.plan import Plan
 from outsize.plan.tighten import smaller
 from outsize.progress import Bar, Reporter
+from outsize.session.pace import StepPace
 from outsize.units import format_count
 
 if TYPE_CHECKING:
@@ -67,16 +68,20 @@ def validate_with_less(
 
 
 def log_and_say(
-    judged: TaskInfo, log: TrainingLog, bar: Bar, reporter: Reporter, record: Mapping[str, Any]
+    judged: TaskInfo,
+    log: TrainingLog,
+    bar: Bar,
+    reporter: Reporter,
+    pace: StepPace,
+    record: Mapping[str, Any],
 ) -> None:
     """Write one line of metrics; a step moves the bar, an epoch is reported."""
     log.line(record)
     if record["kind"] == "step":
-        if record["step"] % 10 == 0:
-            bar.advance(0, loss=float(sum(record["terms"].values())))
-        bar.advance()
+        bar.advance(1, **pace.told(record))
         return
     score, name = judged.score, judged.score_name
+    bar.advance(0, **pace.judged(record[score]))
     text, extra = f"epoch {record['epoch']}: validation {name} {record[score]:.4f}", {score: record[score]}
     if record.get("unanswered_px"):
         extra["unanswered_px"] = record["unanswered_px"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, tag
 from outsize.report.parts import Chapter, drawn_from
+from outsize.report.sections.accounts import show_accounts
 from outsize.report.sections.benches import show_memory, show_scaling, show_sharing
 from outsize.report.sections.moves import show_moves
 from outsize.report.sections.origins import show_job, show_machine, show_plan, show_times
@@ -26,6 +27,7 @@ def show_run(story: Story, chapter: Chapter, number: int, several: bool) -> Mark
         drawn_from(run.tune / "trials.json", "tune", show_tuning, story),
         drawn_from(run.metrics, "train", show_training, story, chapter),
         drawn_from(run.path / "usage.json", "train", show_usage, story),
+        drawn_from(run.accounts, "train", show_accounts, story),
         drawn_from(run.path, "train", show_times, story),
         drawn_from(run.metrics, "train", show_moves, story),
         drawn_from(run.plan, "plan", show_plan, story),
