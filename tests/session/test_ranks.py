@@ -41,6 +41,8 @@ def _prepare(prepare: Callable[..., Any], micro_batches: int | None) -> Callable
     def prepared(*args: Any, **kwargs: Any) -> Any:
         found = prepare(*args, **kwargs)
         found.model.double().register_forward_pre_hook(_in_doubles)
+        if found.train_plan.pipeline is not None:
+            return found
         plan = replace(found.train_plan, micro_batches=micro_batches, exact=micro_batches is None)
         return found.with_plan(plan)
 

@@ -68,6 +68,14 @@ Spread = Annotated[
         help="How pictures lie on several GPUs: whole, exchange (parts, borders sent), recompute (parts, halos anew).",
     ),
 ]
+Stages = Annotated[
+    int | None,
+    typer.Option(
+        "--stages",
+        min=1,
+        help="Cut the model into stages, one for each GPU; more GPUs make replicas of that.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 

@@ -22,6 +22,7 @@ from outsize.cli.options import (
     Quiet,
     RunPath,
     Spread,
+    Stages,
     TakeOver,
     Verbs,
     make_reporter,
@@ -82,6 +83,7 @@ def plan(
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="How many GPUs share a batch.")] = 1,
     local_norm: LocalNorm = False,
     spread: Spread = "auto",
+    stages: Stages = None,
     link: Annotated[
         str | None,
         typer.Option("--link", help="What connects them: plan tiles x stages x replicas, play an epoch out."),
@@ -107,6 +109,7 @@ def plan(
         request=request,
         local_norm=local_norm,
         spread=spread,
+        stages=stages,
     )
 
 
@@ -122,6 +125,7 @@ def train(
     gpus: Gpus = None,
     local_norm: LocalNorm = False,
     spread: Spread = "auto",
+    stages: Stages = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -142,6 +146,7 @@ def train(
         take_over=take_over,
         local_norm=local_norm,
         spread=spread,
+        stages=stages,
     )
 
 

@@ -35,7 +35,7 @@ def plan(
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder.
 
-    Options are `request`, `local_norm` and `spread`.
+    Options are `request`, `local_norm`, `spread` and `stages`.
     """
     from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
@@ -44,7 +44,9 @@ def plan(
     from outsize.planning.situation import SPREADS, Ranks, Sharing, situation_here, situation_named
     from outsize.planning.telling import say_cuts, say_plan, say_request, say_shares, say_spread, say_where
 
-    sharing = Sharing(options.get("local_norm", False), options.get("spread", SPREADS[0]))
+    local_norm, spread = options.get("local_norm", False), options.get("spread", SPREADS[0])
+    sharing = Sharing(local_norm, spread, options.get("stages"))
+    num_stages = sharing.stages or 1
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))
     refuse_foreign(run)
@@ -67,7 +69,7 @@ def plan(
                 where = situation_here(device, job.train.precision, job.limits.gpu_memory).among(ranks)
             say_where(job, where, reporter)
             if num_gpus > 1:
-                say_shares(job, num_gpus, beyond, reporter)
+                say_shares(job, num_gpus, beyond, reporter, num_stages)
             planned = plan_job(job, where, reporter, ground)
         say_plan(planned.train_plan, reporter, course_for(job, planned))
         say_plan(planned.predict_plan, reporter)

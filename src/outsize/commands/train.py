@@ -83,7 +83,8 @@ def train_over_ranks(
         if world.attempt:  # of torchrun, which repeats the same words
             run = RunFolder(Path(load_job(job_path, overrides).run))
             mode = "resume" if has_begun(run, launched_s()) else mode
-        sharing = Sharing(options.pop("local_norm", False), options.pop("spread", SPREADS[0]))
+        local_norm, way = options.pop("local_norm", False), options.pop("spread", SPREADS[0])
+        sharing = Sharing(local_norm, way, options.pop("stages", None))
         train(
             job_path,
             overrides=overrides,

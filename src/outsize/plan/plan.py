@@ -165,6 +165,7 @@ class Pipeline:
     schedule: str = "1f1b"  # as `plan.simulate` knows them
     messages: tuple[tuple[int, int, float], ...] = ()  # from a stage to a stage, in so many seconds
     copies_overlap: bool = True
+    optimizer_bytes: tuple[int, ...] = ()  # by rank, what the optimizer keeps
 
     @property
     def num_ranks(self) -> int:
@@ -286,7 +287,14 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
             PlannedStage(**{**each, "begins": tuple(each["begins"])}) for each in pipeline["stages"]
         )
         messages = tuple((one, other, seconds) for one, other, seconds in pipeline["messages"])
-        pipeline = Pipeline(**{**pipeline, "stages": stages, "messages": messages})
+        pipeline = Pipeline(
+            **{
+                **pipeline,
+                "stages": stages,
+                "messages": messages,
+                "optimizer_bytes": tuple(pipeline["optimizer_bytes"]),
+            }
+        )
     passes = tree.get("passes")
     if passes is not None:
         passes = Passes(**passes)

@@ -34,6 +34,7 @@ class Sharing:
 
     local_norm: bool = False  # each norms by its own samples alone
     spread: str = SPREADS[0]
+    stages: int | None = None  # that the model is cut into; None: none, unless nothing else fits
 
     def __post_init__(self) -> None:
         """Refuse a way that is not known."""

@@ -37,13 +37,14 @@ def say_where(job: Job, where: Situation, reporter: Reporter) -> None:
     )
 
 
-def say_shares(job: Job, num_gpus: int, beyond: str | None, reporter: Reporter) -> None:
+def say_shares(job: Job, num_gpus: int, beyond: str | None, reporter: Reporter, num_stages: int = 1) -> None:
     """Say how GPUs share a batch, and where they are more than one host has."""
-    batch = job.train.batch
-    share = share_of(batch, num_gpus)
-    shared = f"{share} of {batch} samples on each of {num_gpus} GPUs"
-    lines = ["more GPUs than samples: several share each picture"] if num_gpus > batch else []
-    lines += [shared if batch % num_gpus == 0 else f"at most {shared}: those with fewer wait for the others"]
+    batch, num = job.train.batch, max(1, num_gpus // num_stages)
+    share = share_of(batch, num)
+    pipelines = f"{format_count(num, 'pipeline')} of {num_stages} stages"
+    shared = f"{share} of {batch} samples on each of {f'{num_gpus} GPUs' if num_stages == 1 else pipelines}"
+    lines = ["more GPUs than samples: several share each picture"] if num > batch else []
+    lines += [shared if batch % num == 0 else f"at most {shared}: those with fewer wait for the others"]
     lines += [] if beyond is None else [f"  {beyond}"]
     reporter.say("shares", "\n".join(lines), num_gpus=num_gpus, batch=batch, most_samples=share)
 

@@ -23,6 +23,9 @@ _LOOK_S = 0.02
 _OF_RANKS = ("gloo", "NCCL", "Connection reset by peer", "Connection closed by peer", "Broken pipe")
 
 
+Parts = tuple[tuple[int, ...], ...]  # of all ranks, each in one of them
+
+
 class Meeting:
     """The group of ranks in this round; lives as long as they work together."""
 
@@ -31,16 +34,28 @@ class Meeting:
         self._backend = "cpu:gloo,cuda:nccl" if own_gpus else "gloo"
         self.own_gpus = own_gpus
         self._round = 0
+        self._apart: list[
+            tuple[Parts, str]
+        ] = []  # in which order groups of some ranks are made in each round
         self._groups: dict[tuple[tuple[int, ...], str], dist.ProcessGroup] = {}  # of this round
         self._begin()
 
+    def part(self, parts: Parts, name: str = "") -> None:
+        """Have each of these parts of all ranks meet by itself, too; all of them come by here, in one order."""
+        if (parts, name) not in self._apart:
+            self._apart.append((parts, name))
+            self._make(parts, name)
+
     def group(self, ranks: tuple[int, ...], name: str = "") -> dist.ProcessGroup:
-        """Return the group of some ranks, all of which come by here; another name is another group of them."""
-        if (ranks, name) not in self._groups:
-            made = dist.new_group(list(ranks), use_local_synchronization=True)
-            assert isinstance(made, dist.ProcessGroup), "asked for by a rank that is none of it"
-            self._groups[ranks, name] = made
+        """Return the group of a part; another name is another group of the same ranks."""
         return self._groups[ranks, name]
+
+    def _make(self, parts: Parts, name: str) -> None:
+        # by all ranks, also those that are not in it: made by its members alone, groups in another order never meet
+        for ranks in parts:
+            made = dist.new_group(list(ranks), timedelta(seconds=_COLLECTIVE_S))
+            if isinstance(made, dist.ProcessGroup):
+                self._groups[ranks, name] = made
 
     def break_off(self) -> None:
         """Say that this rank cannot go on as all do, and leave: the others' collectives fail."""
@@ -59,6 +74,8 @@ class Meeting:
         self._leave()
         self._round += 1
         self._begin()
+        for parts, name in self._apart:
+            self._make(parts, name)
 
     def close(self, exit_code: int | None = None) -> None:
         """Leave for good; `exit_code` is that of a rank that ends by an error which it reports."""

@@ -32,10 +32,17 @@ class World:
     pulse: Pulse | None = field(default=None, compare=False, repr=False)
     meeting: Meeting | None = field(default=None, compare=False, repr=False)
 
-    def split(self, members: Sequence[int]) -> World:
-        """Return some of these processes, of which this is one, as a world: sums and agreements are theirs alone."""
-        of_all = tuple(self.rank_of_all(each) for each in members)
-        return replace(self, rank=members.index(self.rank), size=len(members), members=of_all)
+    def split(self, parts: Sequence[Sequence[int]], *names: str) -> World:
+        """Return the part of all processes that this one is in as a world: sums and agreements are its own.
+
+        All come by here; `names` are those of further groups that its members meet in.
+        """
+        assert not self.members, "a part of a part"
+        if self.meeting is not None:
+            for name in ("", *names):
+                self.meeting.part(tuple(map(tuple, parts)), name)
+        mine = next(part for part in parts if self.rank in part)
+        return replace(self, rank=mine.index(self.rank), size=len(mine), members=tuple(mine))
 
     def rank_of_all(self, rank: int) -> int:
         """Return the number among all processes of the job that one of these has."""
@@ -43,9 +50,9 @@ class World:
 
     def group(self, name: str = "") -> dist.ProcessGroup | None:
         """Return the group of torch that these meet in, apart from others of another name; None: that of all."""
-        if self.meeting is None or not (self.members or name):
+        if self.meeting is None or not self.members:
             return None
-        return self.meeting.group(self.members or tuple(range(self.size)), name)
+        return self.meeting.group(self.members, name)
 
     @property
     def is_owner(self) -> bool:

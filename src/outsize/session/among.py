@@ -72,13 +72,18 @@ def ranks_of(world: World, device: torch.device, sharing: Sharing) -> Ranks:
 def say_ranks(job: Job, ranks: Ranks, device: str, reporter: Reporter) -> None:
     """Say how ranks share a batch."""
     batch = job.train.batch
-    share = share_of(batch, ranks.num)
+    num_stages = ranks.sharing.stages or 1
+    num = max(1, ranks.num // num_stages)
+    share = share_of(batch, num)
     kind = "GPUs" if device == "cuda" else "processes on the CPU"
-    most, waits = ("at most ", ": those with fewer wait for the others") if batch % ranks.num else ("", "")
+    most, waits = ("at most ", ": those with fewer wait for the others") if batch % num else ("", "")
     text = f"{ranks.num} ranks ({kind}): {most}{share} of {batch} samples of a step on each{waits}"
+    if num_stages > 1:
+        text = f"{ranks.num} ranks ({kind}): {format_count(num, 'pipeline')} of {num_stages} stages, "
+        text += f"{most}{share} of {batch} samples of a step through each{waits}"
     if device == "cpu" and ranks.num_local > num_cores():
         text += f"; warning: they take turns on {format_count(num_cores(), 'core')}"
-    if ranks.num > batch:
+    if num > batch:
         text = f"{ranks.num} ranks ({kind}) for {batch} samples of a step: several share each picture"
     if ranks.sharing.local_norm:
         text += "; batch norm by each rank's own samples (--local-norm), which is approximate"

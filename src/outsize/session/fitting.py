@@ -18,6 +18,7 @@ from outsize.session.pace import StepPace
 from outsize.session.resuming import Changes, changes_line
 from outsize.session.samples import TrainingSamples, batch_maker, open_feed
 from outsize.session.saving import Saving
+from outsize.session.staging import ranks_of_model
 from outsize.session.stepping import Stepping
 from outsize.session.taken import memory_taken
 from outsize.session.validating import log_and_say, validate_with_less
@@ -57,7 +58,9 @@ def fit_job(
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, samples.weights)
     step = steps.composed(loss_terms, meter)
     make = batch_maker(job, prepared, samples, recipe, steps.numbers, steps.tile)
-    feed = open_feed(job, prepared, make, saving.seen, recipe, reporter).among(world)
+    feed = open_feed(job, prepared, make, saving.seen, recipe, reporter).among(
+        world, ranks_of_model(prepared.train_plan)
+    )
     taken = memory_taken(prepared.device, lambda: steps.prepared.train_plan, reporter)
 
     def score(model: nn.Module) -> Mapping[str, Any]:
@@ -154,7 +157,8 @@ def _among_ranks(
     """Score a model: the owner does, and all hear of it."""
     world.at("validation")
     saving.even_out()
-    return world.owners(lambda: score(model))
+    with saving.held.whole(saving.device):
+        return world.owners(lambda: score(model))
 
 
 def _batches(world: World, feed: Feed, epoch: int, first_step: int) -> Iterator[Batch]:

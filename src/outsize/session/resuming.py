@@ -15,6 +15,7 @@ from outsize.planning.planned import read_train_plan
 from outsize.progress import Reporter
 from outsize.runs import RunFolder, open_run, output_errors, write_text
 from outsize.session.hosting import host_has_room
+from outsize.session.staging import ranks_of_model
 from outsize.units import format_count
 
 if TYPE_CHECKING:
@@ -166,6 +167,9 @@ def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
 
     if plan.spatial != prepared.train_plan.spatial:
         return "lays pictures on other ranks"
+    before, now = ranks_of_model(plan), ranks_of_model(prepared.train_plan)
+    if before != now:
+        return f"has {format_count(before, 'stage')}, and not {now}"
     if plan.fuse is not None and not fusing(prepared.device.type):
         return "fuses layers, which Triton cannot build here (plain ones take longer and keep more)"
     if plan.paged:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outsize.errors import DivergedError
-from outsize.ranks import ALONE, World
+from outsize.ranks import World
 from outsize.runs import RunFolder
 from outsize.session.among import evened
+from outsize.session.staging import Held
 from outsize.stopping import Stopped
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from outsize.data.sampling import SampleCounts
@@ -27,16 +29,22 @@ class Saving:
     """Saves states and weights of a training in its run; of ranks the owner does, and all come by here."""
 
     def __init__(
-        self, run: RunFolder, prepared: Prepared, seen: SampleCounts, score: str, world: World = ALONE
+        self,
+        run: RunFolder,
+        prepared: Prepared,
+        seen: SampleCounts,
+        score: str,
+        world: World,
+        held: Held,
     ) -> None:
-        self._prepared, self._score, self._world = prepared, score, world
+        self._prepared, self._score, self._world, self.held = prepared, score, world, held
         self.run, self.seen = run, seen
         self._saved_step: int | None = None  # by this process
 
     def hooks(self) -> dict[str, Any]:
         """Return what the loop calls, by the names it has there."""
         if not self._world.is_owner:
-            return {"save_state": self.even_out, "save_epoch": self.even_out}
+            return {"save_state": self._give_state, "save_epoch": self._give_weights}
         return {
             "save_state": self.state,
             "save_epoch": self.epoch,
@@ -51,8 +59,15 @@ class Saving:
 
         self.even_out()
         position = {**where, "seen": self.seen.counts()}
-        save_state(self.run.state, self._prepared.model, in_full(tensors), position)
+        with self.held.whole():
+            all_of_it = in_full(self.held.all_of(tensors))
+            save_state(self.run.state, self._prepared.model, all_of_it, position)
         self._saved_step = where["total_steps"]
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank trains."""
+        return self._prepared.device
 
     def state_is_good(self) -> None:
         """Let go of the state before the last one."""
@@ -75,14 +90,26 @@ class Saving:
         trained = {"phase": position.phase, "epoch": position.total_epochs, "step": position.total_steps}
         figures = {**trained, f"best_{self._score}": position.best_score}
         card = replace(self._prepared.card, trained=figures)
-        if best:
-            save_checkpoint(self.run.best, self._prepared.model, card)
-        save_checkpoint(self.run.last, self._prepared.model, card)
+        with self.held.whole():
+            if best:
+                save_checkpoint(self.run.best, self._prepared.model, card)
+            save_checkpoint(self.run.last, self._prepared.model, card)
+
+    def _give_state(self, tensors: Mapping[str, Tensor], _: Mapping[str, Any]) -> None:
+        """Have a state saved by the owner, who is given what this rank holds."""
+        self.even_out()
+        with self.held.whole():
+            self.held.all_of(tensors)
+
+    def _give_weights(self, *_: object) -> None:
+        self.even_out()
+        with self.held.whole():
+            pass
 
     def even_out(self, *_: object) -> None:
         """Norms that stay apart have seen other samples on each rank: what is saved is the mean."""
         if self._prepared.where.sharing.local_norm:
-            evened(self._prepared.model, self._world)
+            evened(self._prepared.model, self.held.replicas)
 
     @contextmanager
     def reporting(self, job_path: Path, overrides: Sequence[str], lr: float) -> Iterator[None]:

@@ -27,6 +27,7 @@ class Stepping:
         """Deal each batch out over ranks, and let the model's layers see all of it."""
         from outsize.models import num_inputs
         from outsize.strategies.cudagraph import Recordings
+        from outsize.strategies.pipeline import share_among
         from outsize.strategies.replicate import look_across, share_out
         from outsize.strategies.spatial import refuse_apart
 
@@ -34,6 +35,12 @@ class Stepping:
         self._job, self._run, self._world, self._tell = job, run, world, tell
         self._share = None
         if not world.is_alone:
+            pipeline = prepared.train_plan.pipeline
+            if pipeline is not None:  # which sees to norms and dropout itself
+                self._share = share_among(
+                    world, pipeline, job.train.batch, local_norm=prepared.where.sharing.local_norm
+                )
+                return
             spatial = prepared.train_plan.spatial
             each = 1 if spatial is None else spatial.num
             num_parts = prepared.train_plan.micro_batches or 1

@@ -22,7 +22,6 @@ from outsize.ranks import World
 from outsize.runs import RunFolder
 from outsize.session.among import ranks_of, say_ranks
 from outsize.session.fitting import fit_job, named_phases
-from outsize.session.hosting import place
 from outsize.session.resuming import (
     Changes,
     begin,
@@ -36,6 +35,7 @@ from outsize.session.resuming import (
 )
 from outsize.session.samples import TrainingSamples, open_samples
 from outsize.session.saving import Saving
+from outsize.session.staging import Held
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,9 +160,10 @@ def _run(
     from outsize.tasks import info_of
 
     job, prepared = begun.job, begun.prepared
-    place(prepared.model, prepared.train_plan, prepared.device, bf16=prepared.where.bf16)
+    held = Held(job, prepared, world)
+    held.place(prepared)
     seen = SampleCounts([each.name for each in prepared.card.classes])
-    saving = Saving(run, prepared, seen, info_of(job.task).score, world)
+    saving = Saving(run, prepared, seen, info_of(job.task).score, world, held)
     with (
         closing(begun.samples.windows),
         watching(prepared.device) as usage,

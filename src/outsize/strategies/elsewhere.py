@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
-def let_go(tensor: Tensor) -> None:
-    """Free a weight's memory: one number stands for all of it."""
-    tensor.data = tensor.data.new_zeros(()).expand(tensor.shape)
+def let_go(tensor: Tensor, device: torch.device | None = None) -> None:
+    """Free a weight's memory: one number, on a device where that is given, stands for all of it."""
+    tensor.data = tensor.data.new_zeros((), device=device or tensor.device).expand(tensor.shape)
 
 
 def is_here(tensor: Tensor) -> bool:

@@ -100,7 +100,7 @@ class Feed:
         decoded_bytes: int = 0,
     ) -> None:
         """Processes keep up to `decoded_bytes` of decoded pictures in memory that they share."""
-        self._world, self._stops = ALONE, False
+        self._world, self._num_copies, self._stops = ALONE, 1, False
         self._make, self._seen = make, seen
         self._num_epochs, self._steps_per_epoch = num_epochs, steps_per_epoch
         self._num_workers, self._copies = num_workers, Copies(device)
@@ -113,9 +113,12 @@ class Feed:
             make.windows.share_memory(num_workers, decoded_bytes)
             self._processes = BatchProcesses(make, num_processes=num_workers, pin=self._pins)
 
-    def among(self, world: World) -> Feed:
-        """Make totals, and what was seen, those of all ranks, of which each makes its part of a batch."""
-        self._world = world
+    def among(self, world: World, num_copies: int = 1) -> Feed:
+        """Make totals, and what was seen, those of all ranks, of which each makes its part of a batch.
+
+        So many of them make the same part.
+        """
+        self._world, self._num_copies = world, num_copies
         return self
 
     def take_up(self, epoch: int, step: int, seen: Mapping[str, Any] | None) -> None:
@@ -165,6 +168,7 @@ class Feed:
         seen = self._seen.counted(num_px)
         row = self._world.sum_row([stopping.asked(), *seen, *map(float, totals.values())])
         self._stops = row[0] > 0
+        row = [each / self._num_copies for each in row]
         self._seen.add(row[1 : 1 + len(seen)])
         return {name: total or 1.0 for name, total in zip(totals, row[1 + len(seen) :], strict=True)}
 

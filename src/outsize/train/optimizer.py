@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from outsize.strategies.elsewhere import is_here
+
 
 def make_optimizer(
     model: nn.Module, name: str, *, lr: float, momentum: float, weight_decay: float
@@ -52,8 +54,11 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def load_state_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put flattened state back."""
     state: dict[int, dict[str, Tensor]] = {}
+    weights = [each for group in optimizer.param_groups for each in group["params"]]
     for name, value in tensors.items():
         index, _, key = name.partition(".")
+        if not is_here(weights[int(index)]):
+            continue
         state.setdefault(int(index), {})[key] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

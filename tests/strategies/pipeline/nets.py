@@ -20,8 +20,8 @@ from outsize.models import build_model
 from outsize.plan.plan import Pipeline, PlannedStage, unplanned
 from outsize.ranks import World
 from outsize.strategies.compose import compose
-from outsize.strategies.pipeline import cutting
-from outsize.strategies.replicate import Share, share_out
+from outsize.strategies.pipeline import cutting, share_among
+from outsize.strategies.replicate import Share
 from outsize.strategies.step import LossParts
 
 NUM, CLASSES, BANDS = 4, 3, 3
@@ -183,10 +183,7 @@ def _staged(
     world: World, name: str, ranks: Sequence[int], num_micro: int, schedule: str, more: dict[str, Any]
 ) -> Left:
     pipeline = pipeline_of(name, ranks, num_micro, schedule, **more)
-    num = pipeline.num_ranks
-    first = world.rank // num * num
-    share = share_out(world.split(range(world.rank % num, world.size, num)), NUM, num_micro)
-    share.stages = world.split(range(first, first + num))
+    share = share_among(world, pipeline, NUM)
     return _left(name, unplanned(pipeline=pipeline), share)
 
 

@@ -31,6 +31,10 @@ class ChainLayer:
     saved_bytes: int = 0  # that autograd keeps from forward to backward
     weights_bytes: int = 0
     state_bytes: int = 0  # weights, gradients and what the optimizer keeps
+    call: int = 0  # of the module of that name, which may run several times
+
+
+_SUMMED = [each.name for each in fields(ChainLayer) if each.name not in ("name", "call")]
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,9 @@ class Chain:
             return self
         ends = [*places, len(self.layers)]
         owner = [bisect(places, layer) for layer in range(len(self.layers))]
-        names = [each.name for each in fields(ChainLayer) if each.name != "name"]
         layers = []
         for first, end in zip([0, *places], ends, strict=True):
-            sums: dict[str, Any] = {name: self._between(name, first, end) for name in names}
+            sums: dict[str, Any] = {name: self._between(name, first, end) for name in _SUMMED}
             layers.append(replace(self.layers[first], **sums))
         streams = []
         for each in self.streams:
@@ -132,9 +135,9 @@ class Chain:
 
     @cached_property
     def _sums(self) -> dict[str, list[float]]:
-        names = [each.name for each in fields(ChainLayer) if each.name != "name"]
         return {
-            name: list(accumulate((getattr(each, name) for each in self.layers), initial=0)) for name in names
+            name: list(accumulate((getattr(each, name) for each in self.layers), initial=0))
+            for name in _SUMMED
         }
 
     def _between(self, name: str, first: int, end: int) -> float:
@@ -167,8 +170,8 @@ def chain_of(step: StepFacts, clock: Clock) -> Chain:
             weights[min(readers)] += sizes[storage]
     kept = sum(each.size_bytes for each in step.storages if each.role == "optimizer") / max(1, sum(weights))
     layers = tuple(
-        ChainLayer(name, *ways, *hosts, saved[i], weights[i], int(weights[i] * (2 + kept)))
-        for i, (name, ways, hosts) in enumerate(zip(names, kernels, host, strict=True))
+        ChainLayer(name, *ways, *hosts, saved[i], weights[i], int(weights[i] * (2 + kept)), call)
+        for i, ((name, call), ways, hosts) in enumerate(zip(names, kernels, host, strict=True))
     )
     streams = tuple(
         Stream(made[storage], tuple(sorted(later)), sizes[storage])
@@ -183,8 +186,8 @@ def _added(ways: tuple[float, float], seconds: float, *, backward: bool) -> tupl
     return (forward_s, backward_s + seconds) if backward else (forward_s + seconds, backward_s)
 
 
-def _layers(ops: Iterable[StepOp]) -> tuple[list[str], dict[StepOp, int]]:
-    """Return the names of layers, and the layer of each operation of forward and backward."""
+def _layers(ops: Iterable[StepOp]) -> tuple[list[tuple[str, int]], dict[StepOp, int]]:
+    """Return the names and calls of layers, and the layer of each operation of forward and backward."""
     numbers: dict[tuple[str, int], int] = {}
     place: dict[StepOp, int] = {}
     last = 0
@@ -196,7 +199,7 @@ def _layers(ops: Iterable[StepOp]) -> tuple[list[str], dict[StepOp, int]]:
         elif op.backward:
             last = numbers.get(op.layer, last)
         place[op] = last
-    return [name for name, _ in numbers] or ["model"], place
+    return [*numbers] or [("model", 0)], place
 
 
 def _uses(place: dict[StepOp, int]) -> tuple[dict[int, int], dict[int, set[int]]]:

@@ -13,6 +13,7 @@ from outsize.plan.facts import Facts
 from outsize.plan.plan import Fuse, Plan
 from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts
+from outsize.planning.jobs.staging import replicas_of, staged_plan, with_stages
 from outsize.planning.situation import Situation, host_bytes, may_page, may_record, share_of
 from outsize.progress import Reporter
 from outsize.units import Size, format_size, sides_of, size_of
@@ -79,16 +80,16 @@ def make_plans(
     from outsize.models import num_inputs
     from outsize.plan.cost import summary
     from outsize.plan.predict import choose_predict
-    from outsize.plan.sharing import choose_over_ranks
     from outsize.tasks import task_of
 
-    task = train_task(job, model, num_bands, facts.halo, where)
+    task = train_task(job, model, num_bands, facts.halo, sharing_samples(where))
     step = task.step_of(task.batch, task.side_px)
     known = replace(facts, train=summary(step, task.batch, task.side_px))
-    over = over_ranks(job, model, num_bands, where)
-    plan = _explaining_padding(choose_over_ranks(known, job.limits, task, over), job, facts)
+    plan = _explaining_padding(_train_plan(job, model, num_bands, known, task, where), job, facts)
     plan = replace(plan, why=(*plan.why, where.note)) if where.note else plan
-    if plan.offload is None:
+    if plan.pipeline is not None:
+        resident_bytes = plan.pipeline.optimizer_bytes[0]
+    elif plan.offload is None:
         states = [each for each in step.storages if each.role == "optimizer" and each.born < 0]
         resident_bytes = sum(each.size_bytes for each in states)
     else:  # neither the optimizer is there, nor are the weights that are counted
@@ -125,6 +126,36 @@ def over_ranks(job: Job, model: nn.Module, num_bands: int, where: Situation) -> 
         return found if isinstance(found, str) else BordersSent(*found)
 
     return OverRanks(where.num_gpus, section.batch, where.sharing.spread, where.between, borders)
+
+
+def sharing_samples(where: Situation) -> Situation:
+    """Return a situation of as many GPUs as share the samples of a step: stages of one model have the same ones."""
+    num_stages = where.sharing.stages
+    return where if num_stages is None else replace(where, num_gpus=replicas_of(where.num_gpus, num_stages))
+
+
+def _train_plan(
+    job: Job, model: nn.Module, num_bands: int, known: Facts, task: StepRequest, where: Situation
+) -> Plan:
+    """Choose how a step runs: in stages where that is asked for, or where several GPUs have room in no other way."""
+    from outsize.errors import OutsizeError, PlanError
+    from outsize.plan.sharing import choose_over_ranks
+
+    if (where.sharing.stages or 1) > 1:
+        return staged_plan(job, model, num_bands, known, task, where)
+    try:
+        return choose_over_ranks(known, job.limits, task, over_ranks(job, model, num_bands, where))
+    except PlanError as refused:
+        for num_stages in range(2, where.num_gpus + 1):
+            if where.num_gpus % num_stages or where.sharing.stages:
+                continue
+            staged = with_stages(where, num_stages)
+            asked = train_task(job, model, num_bands, known.halo, sharing_samples(staged))
+            try:
+                return staged_plan(job, model, num_bands, known, asked, staged)
+            except OutsizeError:  # the first error says what a single GPU would need
+                continue
+        raise refused
 
 
 def _explaining_padding(plan: Plan, job: Job, facts: Facts) -> Plan:

@@ -11,6 +11,7 @@ from outsize.errors import PlanError, explain
 from outsize.job import Job
 from outsize.plan.plan import Plan
 from outsize.plan.sharing import part_of
+from outsize.plan.staging import tighter_stages
 from outsize.plan.tighten import tighter
 from outsize.plan.ways import choose, choose_offloaded
 from outsize.planning.jobs.planning import train_task
@@ -46,7 +47,8 @@ def tightening(
         nonlocal now
         if not can_begin_anew(prepared.model):
             raise PlanError(_cannot_repeat(now, shortage))
-        before, now = now, world.owners(lambda: next_plan(now, shortage))
+        make = next_plan if now.pipeline is None else _tighter_stages
+        before, now = now, world.owners(lambda: make(now, shortage))
         changed(now, _changes(before, now, shortage))
         return make_step(now)
 
@@ -69,6 +71,21 @@ def tightening(
         return found
 
     return tighten
+
+
+def _tighter_stages(now: Plan, shortage: Shortage) -> Plan:
+    """Let every stage keep what comes in alone, or smaller micro-batches go through, where that leaves a plan exact."""
+    assert now.pipeline is not None
+    found = tighter_stages(now.pipeline, now.batch, more_parts=not now.exact or now.pipeline.num_micro > 1)
+    if found is None:
+        need, remedy = "stages that keep less", "take more stages, a smaller train.batch or train.tile_px"
+        raise PlanError(explain("memory ran out in a stage", shortage.message, need, remedy))
+    why = (
+        "every stage runs forward again"
+        if found.num_micro == now.pipeline.num_micro
+        else "smaller micro-batches"
+    )
+    return replace(now, pipeline=found, micro_batches=found.num_micro, why=(*now.why, why))
 
 
 def _ways(

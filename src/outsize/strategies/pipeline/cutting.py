@@ -77,7 +77,25 @@ class Cutout:
 
 def cut_model(model: nn.Module, inputs: tuple[Any, ...], cut: Cut, rules: Rules, *, bf16: bool) -> Cutout:
     """Trace a model as it trains, and cut it before the layers named."""
-    traced = export_training(model, inputs)
+    return cut_traced(export_training(model, inputs), model, inputs, cut, rules, bf16=bf16)
+
+
+def layers_of(traced: ExportedProgram) -> list[tuple[str, int]]:
+    """Return the layers of a traced model, each by its path and call, in the order in which they begin."""
+    found = (module_call(node) for node in traced.graph.nodes if node.op == "call_function")
+    return list(dict.fromkeys(each for each in found if each[0]))
+
+
+def cut_traced(
+    traced: ExportedProgram,
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    cut: Cut,
+    rules: Rules,
+    *,
+    bf16: bool,
+) -> Cutout:
+    """Cut a traced model before the layers named; refuse a cut that would change what it does."""
     given = _given(traced, model)
     layouts = layouts_of(traced, model, given, pytree.tree_leaves(inputs), bf16=bf16)
     _follow_writes(traced.graph)

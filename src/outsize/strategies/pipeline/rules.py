@@ -20,11 +20,11 @@ Rules = Mapping[Any, Callable[..., Any]]  # what runs in the place of an operati
 aten = torch.ops.aten
 
 
-def rules_of(share: Share, later: Later | None, *, local_norm: bool = False) -> Rules:
+def rules_of(share: Share, later: Later | None) -> Rules:
     """Return the operations that run otherwise, and how."""
     rules: dict[Any, Callable[..., Any]] = {}
     if not share.world.is_alone:
-        if not local_norm:
+        if not share.local_norm:
             rules[aten.batch_norm.default] = _norm_over(share)
         for dropout in (aten.dropout.default, aten.feature_dropout.default):
             rules[dropout] = _drawn_for_all(share, dropout)

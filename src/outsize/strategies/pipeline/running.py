@@ -29,7 +29,7 @@ Root = tuple[str, GradientEdge]  # a stream and where its gradient goes in; "" f
 
 
 @dataclass
-class Held:
+class AwaitsBackward:
     """What a stage keeps of a micro-batch from forward to backward."""
 
     leaves: dict[str, Tensor]  # streams that came in
@@ -54,7 +54,7 @@ class Running:
     later: Later | None
     bf16: bool
     shares: dict[str, Tensor] = field(default_factory=dict)
-    _held: dict[tuple[int, int], Held] = field(default_factory=dict)
+    _held: dict[tuple[int, int], AwaitsBackward] = field(default_factory=dict)
     _values: dict[tuple[str, int], list[Any]] = field(default_factory=dict)  # and how many are to read each
     _gradients: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
     _waiting: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Running:
         with torch.no_grad() if again else nullcontext():
             made, roots = self._run(cutout, stage, micro, leaves)
         self.draws.end(cutout, stage, micro)
-        self._held[stage, micro] = Held(leaves, roots, before)
+        self._held[stage, micro] = AwaitsBackward(leaves, roots, before)
         for name, tensor in zip(program.gives, made, strict=True):
             self._give(cutout.streams[name], micro, tensor)
 

@@ -30,7 +30,6 @@ def piped(
     share: Share,
     *,
     bf16: bool,
-    local_norm: bool = False,
 ) -> Step:
     """Return the step that runs a batch through the stages of a plan, on the ranks of `share.stages`.
 
@@ -44,7 +43,7 @@ def piped(
         need = f"{pipeline.num_ranks}, one for each part of the plan"
         raise PlanError(explain("ranks do not fit the stages", share.stages.size, need, "plan anew"))
     later = Later() if pipeline.schedule == "zero-bubble" else None
-    rules = rules_of(share, later, local_norm=local_norm)
+    rules = rules_of(share, later)
     stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16)
     return stages.step
 

@@ -26,6 +26,7 @@ class Share:
     numbers: list[int]  # of a batch, in the order in which this rank has them
     now: int = field(default=0)  # the micro-batch that runs
     stages: World = ALONE  # the ranks that have these samples together, each a part of the model
+    local_norm: bool = False  # stages norm by their own samples alone
     each: int = 1  # ranks of a replica: they have the same samples, of whose pictures each holds a part
 
     @property

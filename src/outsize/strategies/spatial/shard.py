@@ -76,6 +76,7 @@ def shard_of(world: World, spatial: Spatial) -> Shard:
     """Return this rank's part: consecutive ranks share a picture, row by row of the grid."""
     num, (num_rows, num_cols) = spatial.num, spatial.grid
     first = world.rank // num * num
+    parts = [range(each, each + num) for each in range(0, world.size, num)]
     row, col = divmod(world.rank - first, num_cols)
 
     def rank(at_row: int, at_col: int) -> int | None:
@@ -86,6 +87,6 @@ def shard_of(world: World, spatial: Spatial) -> Shard:
         Side(rank(row - 1, col), rank(row + 1, col)),
         Side(rank(row, col - 1), rank(row, col + 1)),
         spatial.tiles()[world.rank - first],
-        world if num == world.size else world.split(range(first, first + num)),
+        world if num == world.size else world.split(parts),
         spatial.grid,
     )
