@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +23,22 @@ from tests.miniatures import (
     draw_taco,
 )
 
+from outsize.commands.data.acquire import acquire
 from outsize.commands.data.check import check
+from outsize.commands.data.prepare import prepare
+from outsize.commands.demo import _JOB, _class_tables
 from outsize.commands.predict import predict
 from outsize.commands.results.evaluate import evaluate
 from outsize.commands.train import train
-from outsize.data.synthetic import draw_streets, write_rain
-from outsize.job import load_job
+from outsize.data.synthetic import draw_scene, draw_streets, write_rain
+from outsize.job import load_job, load_workflow
 from outsize.planning.clusters import spread_over
 from outsize.progress import Reporter
+from outsize.tasks import FIRST
+from outsize.workflow.stages import stages_of
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
+_WORKFLOWS = {"workflow-radar", "workflow-scenes"}
 _SHORT = (
     "train.epochs=1",
     "train.samples_per_epoch=4",
@@ -312,8 +319,46 @@ def test_example_of_frames(tmp_path: Path) -> None:
     assert means["model"]["csi"][0] > means["persistence"]["csi"][0]
 
 
+def test_example_workflow_of_frames(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From files to frames that the job reads; what comes after is the job's own example."""
+    (tmp_path / "examples").mkdir()
+    for name in ("workflow-radar", "radar-nowcast"):
+        shutil.copy(_EXAMPLES / f"{name}.toml", tmp_path / "examples")
+    write_rain(tmp_path / "data" / "archive", 6, 32, num_cells=4)
+    monkeypatch.chdir(tmp_path)
+    path = Path("examples/workflow-radar.toml")
+    workflow, quiet = load_workflow(path), Reporter("quiet")
+    stages = stages_of(path, workflow)
+    assert [each.verb for each in stages] == ["acquire", "prepare", "train", "predict", "evaluate", "report"]
+    job = Path("examples/radar-nowcast.toml")
+    acquire(str(job), to=None, changes={}, overrides=workflow.set, reporter=quiet)
+    prepare(job, overrides=workflow.set, changes={"workers": 1}, reporter=quiet)
+    assert len(list(Path("data/radar").glob("*.tif"))) == 6
+    assert [each.resolve() for each in stages[2].inputs] == [tmp_path / "data" / "radar"]
+
+
+def test_example_workflow_of_the_demo_s_scenes(tmp_path: Path) -> None:
+    (tmp_path / "examples").mkdir()
+    path = Path(shutil.copy(_EXAMPLES / "workflow-scenes.toml", tmp_path / "examples"))
+    demo = tmp_path / "runs" / "demo"
+    demo.mkdir(parents=True)
+    text = _JOB.format(run=demo.as_posix(), task=FIRST, classes=_class_tables())
+    (demo / "demo.toml").write_text(text)
+    for name in ("train-1", "val-3", "test-4"):
+        draw_scene(demo / "data", name, 32, 32, seed=1, vectors=False)
+    workflow = load_workflow(path)
+    job = load_job(demo / "demo.toml", workflow.set)
+    assert [each.verb for each in stages_of(path, workflow)][:2] == ["prepare", "train"]
+    prepare(demo / "demo.toml", overrides=workflow.set, changes={"workers": 1}, reporter=Reporter("quiet"))
+    made = {path.as_posix() for path in (demo / "prepared" / "data").glob("*[0-9].tif")}
+    assert made == {
+        (demo / "prepared" / "data" / f"{name}.tif").as_posix() for name in ("train-1", "val-3", "test-4")
+    }
+    assert job.data.train == (f"{demo.resolve().as_posix()}/prepared/data/train-*.tif",)
+
+
 def test_what_examples_cite_has_the_names_of_scores() -> None:
-    paths = list(_EXAMPLES.glob("*.toml"))
+    paths = [path for path in _EXAMPLES.glob("*.toml") if path.stem not in _WORKFLOWS]
     assert any(load_job(path).published.scores for path in paths)
     for path in paths:
         job = load_job(path)
@@ -353,4 +398,4 @@ def test_every_example_is_tried() -> None:
     names |= {"cityscapes-gscnn", "cityscapes-erfnet", "camvid-deeplab", "taco-gscnn"}
     names |= {"kitti-fastbox", "kitti-fastbox-scratch"}
     names |= {"camvid-deeplab-scratch", "camvid-erfnet", "camvid-gscnn", "digits", "radar-nowcast"}
-    assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names
+    assert {path.stem for path in _EXAMPLES.glob("*.toml")} == names | _WORKFLOWS

@@ -33,6 +33,7 @@ VERBS = (
     "compare",
     "acquire",
     "prepare",
+    "run",
     "launch",
     "pack",
     "unpack",

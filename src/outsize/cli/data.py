@@ -44,6 +44,7 @@ def acquire(
         float | None, typer.Option("--rate", min=0.001, help="Requests begun in a second, at most.")
     ] = None,
     tries: Annotated[int | None, typer.Option("--tries", min=1, help="Of each file.")] = None,
+    set_: Overrides = None,
     take_over: TakeOver = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,7 +53,14 @@ def acquire(
 
     asked = {"parallel": parallel, "rate_per_s": rate, "tries": tries}
     changes: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
-    command.acquire(source, to=to, changes=changes, reporter=make_reporter(quiet), take_over=take_over)
+    command.acquire(
+        source,
+        to=to,
+        changes=changes,
+        overrides=set_ or (),
+        reporter=make_reporter(quiet),
+        take_over=take_over,
+    )
 
 
 def prepare(

@@ -243,6 +243,31 @@ def predict(
     across(gpus, device, quiet, work)
 
 
+def run(
+    workflow: Annotated[
+        Path, typer.Argument(metavar="WORKFLOW", help="Workflow file or job file (TOML).", readable=False)
+    ],
+    force: Annotated[
+        list[str] | None,
+        typer.Option("--force", metavar="STAGE", help="Run it even where nothing has changed."),
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and why.")] = False,
+    snakemake: Annotated[
+        Path | None,
+        typer.Option("--snakemake", metavar="FILE", help="Write it as a Snakefile instead.", readable=False),
+    ] = None,
+    take_over: TakeOver = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the verbs of jobs, from raw files to a report: what is missing, or has changed."""
+    from outsize.commands import workflow as command
+
+    reporter = make_reporter(quiet)
+    command.run(
+        workflow, forced=force or (), dry=dry, snakemake=snakemake, reporter=reporter, take_over=take_over
+    )
+
+
 # in the order in which help lists them: that of the work
 _IN_ORDER: tuple[Callable[..., None], ...] = (
     doctor,
@@ -258,6 +283,7 @@ _IN_ORDER: tuple[Callable[..., None], ...] = (
     pack,
     unpack,
     predict,
+    run,
 )
 _READING: tuple[Callable[..., None], ...] = (evaluate, verify, report, info, compare)
 for verb in (*_IN_ORDER, *_READING):

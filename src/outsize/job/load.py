@@ -13,7 +13,7 @@ from outsize.files.plain import read_plain_text
 from outsize.files.trees import toml_tree
 from outsize.job.labels import for_task
 from outsize.job.mistakes import mistake
-from outsize.job.whole import Job, LimitsSection
+from outsize.job.whole import Job, LimitsSection, WorkflowFile
 
 MOST_JOB_BYTES = 2**24  # a job of 100,000 images, each by its name
 _Checked = TypeVar("_Checked", bound=BaseModel)
@@ -44,6 +44,12 @@ def load_section(path: Path, name: str, section: type[_Checked], overrides: Sequ
         what = "nothing" if found is None else repr(found)
         raise JobError(explain(f"{path} has no section [{name}]", what, "that section", "write it"))
     return _checked(section, found, str(path), place=(name,), overridden=overridden)
+
+
+def load_workflow(path: Path) -> WorkflowFile:
+    """Read and check a workflow file; a job is a workflow of its own."""
+    tree = _read_tree(path)
+    return _checked(WorkflowFile, {"jobs": path.name} if "data" in tree else tree, str(path))
 
 
 def has_section(path: Path, name: str) -> bool:

@@ -20,6 +20,18 @@ class PrepareSection(Section):
     stack: dict[str, str] = Field(
         {}, description="of raw scenes of one file per band: band -> file, relative to the image"
     )
+    frames: str = Field(
+        "", description="folder of raw frames of radar, relative to the job file; instead of images"
+    )
+    variable: str = Field("", description="field of raw frames in netCDF; default: the only one that is rain")
+    unit: str = Field("", description="of raw frames: mm/h, mm, kg m-2, dBZ; default: what the files say")
+    max_mm_h: float = Field(300.0, gt=0, le=327, description="of frames: more counts as not known")
+    max_gap_minutes: float | None = Field(
+        None, gt=0, description="between two frames that one is made from; default: two steps"
+    )
+    resolution: float | None = Field(
+        None, gt=0, description="of frames: side of a pixel, in units of the system"
+    )
     to: str = Field("prepared", description="folder for what is prepared, relative to the job file")
     crs: str | None = Field(
         None, description='coordinate system of all scenes, "EPSG:32633"; default: their own'

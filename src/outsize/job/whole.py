@@ -1,4 +1,4 @@
-"""A whole job: its sections, those on models, limits and published results among them."""
+"""A whole job, and a workflow of several: its sections, those on models, limits and published results among them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from outsize.job.acquire import AcquireSection
 from outsize.job.data import DataSection
-from outsize.job.fields import Bytes, Section
+from outsize.job.fields import Bytes, Section, Strings
 from outsize.job.predict import PredictSection
 from outsize.job.prepare import PrepareSection
 from outsize.job.train import TrainSection
@@ -78,3 +78,24 @@ class Job(Section):
         None,
         description="what `outsize tune` varies: keys of [train] and [model] to ranges or choices (tune.md)",
     )
+
+
+Verb = Literal["acquire", "prepare", "train", "predict", "evaluate", "verify", "report"]
+_USUAL: tuple[Verb, ...] = ("acquire", "prepare", "train", "predict", "evaluate", "report")
+
+
+class WorkflowFile(Section):
+    """What `outsize run` runs."""
+
+    jobs: Strings = Field(min_length=1, description="job files, relative to this file; each goes its own way")
+    stages: tuple[Verb, ...] = Field(
+        _USUAL, description="verbs that are run; acquire and prepare of those jobs that have such a section"
+    )
+    records: str = Field(
+        "",
+        description="folder for what is remembered, logs and timeline; default: runs/NAME OF THIS FILE-workflow",
+    )
+    split: Literal["test", "val", "train"] = Field("test", description="what is predicted and evaluated")
+    set: Strings = Field((), description='keys of all jobs, as of --set: "train.epochs=2"')
+    device: str = Field("auto", description="of all verbs that compute")
+    gpus: int | None = Field(None, ge=1, description="ranks of train and predict; default: one process")

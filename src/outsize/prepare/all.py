@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,7 +37,8 @@ class FolderFilled:
     num_there: int  # before
     num_removed: int  # files of what is no longer asked for
     set_aside: Mapping[str, str]  # the reason, by name
-    made_s: float  # of workers, added up
+    shared_s: float  # that workers took, side by side
+    num_workers: int
 
 
 def make_missing(
@@ -51,20 +53,22 @@ def make_missing(
     missing = _missing(pieces, manifest)
     by_name = {piece.name: piece for piece in missing}
     set_aside: dict[str, str] = {}
-    made_s = 0.0
-    with _partial(folder) as partial, reporter.bar("prepare", len(missing), "file") as bar:
+    begun_s = time.monotonic()
+    with (
+        _partial(folder) as partial,
+        reporter.bar("prepare", len(missing), "file", parallel=max(by.num, 1)) as bar,
+    ):
         for made in make_all(missing, by, partial, version):
             why = made.why or _publish(made, by_name[made.name], partial, manifest)
             if why:
                 set_aside[made.name] = why
                 reporter.say("set-aside", f"set aside: {made.name}: {why}", name=made.name, why=why)
-            made_s += made.taken_s
             bar.advance(1)
+    shared_s = time.monotonic() - begun_s
     wanted = {name for piece in pieces if piece.name not in set_aside for name in piece.outputs}
     num_removed = _settle(folder, manifest, wanted, set_aside)
-    return FolderFilled(
-        len(missing) - len(set_aside), len(pieces) - len(missing), num_removed, set_aside, made_s
-    )
+    num_made, num_there = len(missing) - len(set_aside), len(pieces) - len(missing)
+    return FolderFilled(num_made, num_there, num_removed, set_aside, shared_s, max(by.num, 1))
 
 
 def _missing(pieces: Sequence[Piece], manifest: Manifest) -> list[Piece]:
@@ -75,6 +79,8 @@ def _missing(pieces: Sequence[Piece], manifest: Manifest) -> list[Piece]:
 
 
 def _is_there(piece: Piece, manifest: Manifest) -> bool:
+    if not piece.outputs:  # what cannot be made, as was seen before
+        return False
     for name in piece.outputs:
         known = manifest.get(name)
         if known is None or known.facts.get("settings") != piece.settings:

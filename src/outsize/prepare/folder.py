@@ -49,6 +49,8 @@ def prepare_folder(
         there=done.num_there,
         set_aside=dict(done.set_aside),
         removed=done.num_removed,
+        shared_s=round(done.shared_s, 3),
+        workers=done.num_workers,
     )
     if len(done.set_aside) > section.max_bad_share * len(pieces):
         raise _too_many(done, len(pieces), section.max_bad_share, folder)

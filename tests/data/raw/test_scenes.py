@@ -57,5 +57,5 @@ def test_what_decides_the_pixels_decides_the_settings_and_a_moved_folder_does_no
 
 
 def test_nothing_to_prepare(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="nothing to prepare"):
+    with pytest.raises(JobError, match="it is not clear what to prepare"):
         _pieces(tmp_path, images=[])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,10 +25,16 @@ _LOCK = ".outsize.lock"
 
 
 def acquire(
-    source: str, *, to: Path | None, changes: dict[str, object], reporter: Reporter, take_over: bool = False
+    source: str,
+    *,
+    to: Path | None,
+    changes: dict[str, object],
+    reporter: Reporter,
+    overrides: Sequence[str] = (),
+    take_over: bool = False,
 ) -> Acquired:
     """Fetch what a list, a job with a section [acquire], or one address names; `changes` are keys of that section."""
-    section, lines, folder = _read(source, to)
+    section, lines, folder = _read(source, to, overrides)
     section = section.model_copy(update=changes)
     return acquire_section(section, lines, folder, reporter=reporter, take_over=take_over)
 
@@ -44,13 +52,15 @@ def acquire_section(
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with holding(folder / _LOCK, f"folder {folder}", "acquire", take_over=take_over):
+            begun_s = time.monotonic()
             done = fetch_all(remotes, folder, manners=manners, version=__version__, reporter=reporter)
+            shared = {"shared_s": round(time.monotonic() - begun_s, 3), "workers": manners.parallel}
     text = (
         f"{format_count(done.num_fetched, 'file')} fetched ({format_bytes(done.num_bytes)}), "
         f"{done.num_there:,} there before, {len(done.missed):,} missing: {folder}"
     )
     missed = [{"url": without_secrets(each.remote.url), "why": each.why} for each in done.missed]
-    reporter.say("acquire", text, fetched=done.num_fetched, there=done.num_there, missed=missed)
+    reporter.say("acquire", text, fetched=done.num_fetched, there=done.num_there, missed=missed, **shared)
     if done.missed:
         raise _missing(done.missed, len(remotes))
     return done
@@ -61,14 +71,14 @@ def section_lines(section: AcquireSection, folder: Path) -> list[str]:
     return [*(_list_lines(folder / section.list) if section.list else ()), *section.urls]
 
 
-def _read(source: str, to: Path | None) -> tuple[AcquireSection, list[str], Path]:
+def _read(source: str, to: Path | None, overrides: Sequence[str]) -> tuple[AcquireSection, list[str], Path]:
     """Return settings, lines, and the folder that files go to."""
     if urlsplit(source).scheme in ("http", "https", "file"):
         return AcquireSection(), [source], to or Path("raw")
     path = Path(source)
     if path.suffix != ".toml":
         return AcquireSection(), _list_lines(path), to or Path("raw")
-    section = load_section(path, "acquire", AcquireSection)
+    section = load_section(path, "acquire", AcquireSection, overrides)
     return section, section_lines(section, path.parent), to or path.parent / section.to
 
 

@@ -6,18 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from outsize.data.scenes import find_images, fixed_folder, labels_path, polygons_of, scene_name, stack_files
-from outsize.errors import JobError, explain
 from outsize.job import DataSection, PrepareSection
 from outsize.prepare.piece import Piece
 from outsize.prepare.scenes import RawScene, SceneSettings, scene_piece
 from outsize.raster.polygons import is_vector
 
 
-def raw_pieces(section: PrepareSection, data: DataSection, folder: Path, version: str) -> list[Piece]:
-    """Return what is to be made of the files that a section names; patterns begin at `folder`."""
-    if not section.images:
-        need, remedy = "raw files", "name some in prepare.images"
-        raise JobError(explain("nothing to prepare", "no prepare.images", need, remedy))
+def scene_pieces(section: PrepareSection, data: DataSection, folder: Path, version: str) -> list[Piece]:
+    """Return what is to be made of the scenes that a section names; patterns begin at `folder`."""
     # what [data] says of files is about those that are prepared, what it says of classes about both
     raw = data.model_copy(update={"labels": section.labels, "stack": section.stack, "shrink": 1, "bands": ()})
     colours = {each.value: each.colour for each in data.classes}
