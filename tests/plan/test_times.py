@@ -182,3 +182,13 @@ def test_a_bias_and_few_bands_cost_time_of_their_own() -> None:
     assert 3 < (seconds["biased"] - seconds["plain"]) / (5 * 10**7 / rates.memory_bytes_per_s) < 8
     assert seconds["summed"] > seconds["backward"]
     assert seconds["of 3 bands"] > 5 * seconds["plain"]
+
+
+def test_a_tensor_that_has_to_be_watched_costs_the_host_more() -> None:
+    norm, relu, gelu = (
+        StepOp(0, kind, "m", 0, False, (0,), (1,), 0, 1024, "float32")
+        for kind in ("native_batch_norm", "relu_", "gelu")
+    )
+    assert times.remade_calls([norm, relu]) == times.REMADE_CALLS + 2
+    assert times.remade_calls([gelu]) == times.WATCHED_CALLS + 1
+    assert times.remade_calls([norm, gelu]) == times.WATCHED_CALLS + 2

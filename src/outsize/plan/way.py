@@ -11,7 +11,7 @@ from outsize.plan.cost import StepCost
 from outsize.plan.plan import Compile, Fuse
 from outsize.plan.search import Link, Mixture
 from outsize.plan.step import StepFacts
-from outsize.plan.times import MOVED_CALLS, REMADE_CALLS, OpSeconds, host_calls, together
+from outsize.plan.times import MOVED_CALLS, OpSeconds, host_calls, remade_calls, together
 from outsize.tiles.halo import Halo
 from outsize.units import Size, format_bytes, format_count, num_px_of
 
@@ -135,7 +135,7 @@ def seconds_of(task: StepRequest, num_runs: int, cost: StepCost, again: Again | 
 
 def of_mix(found: Mixture) -> Again:
     """Return what a mix does a second time."""
-    num_calls = sum(REMADE_CALLS + sum(map(host_calls, recipe.ops)) for recipe in found.recipes)
+    num_calls = sum(remade_calls(recipe.ops) for recipe in found.recipes)
     num_moved = 0 if found.swap is None else len(found.swap.moved)
     return Again(found.extra_s, num_calls + MOVED_CALLS * num_moved)
 

@@ -14,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from outsize.models import build_model
+from outsize.plan.times import TOLD_BY_GRAPH
 from outsize.strategies.saved import lineage, recipes
 from outsize.strategies.saved.hooks import SavedTensors, recomputable
 from outsize.strategies.saved.packing import unpack
@@ -284,3 +285,9 @@ def test_a_residual_network_is_read_to_its_end() -> None:
             for a, b in zip(model.parameters(), plain.parameters(), strict=True):
                 assert torch.equal(a.grad, b.grad)
     assert {path for path, _, _ in saved._sites} == {"encoder.maxpool"}  # before the first of them
+
+
+def test_the_planner_knows_what_the_graph_tells() -> None:
+    funcs = [*lineage._NORM_FUNCS, *(func for func, _ in lineage._UNARY.values())]
+    funcs += [torch.ops.aten.add.Tensor, torch.ops.aten._to_copy.default]
+    assert {func._schema.name.removeprefix("aten::") for func in funcs} | {"fused_norm"} == TOLD_BY_GRAPH

@@ -19,7 +19,7 @@ import numpy as np
 from outsize.plan.cost import Changed, StepCost, merged
 from outsize.plan.memory import LEAST_BYTES, Movable, Points, StorageRecipe, find_points
 from outsize.plan.search.choice import Choice, Item, PlainStep
-from outsize.plan.search.timeline import Link, Timeline, beginnings, play, postponed
+from outsize.plan.search.timeline import Link, Seconds, Timeline, beginnings, play, postponed
 from outsize.plan.times import OpSeconds
 
 # of a byte moved; 1: all of the time of its copy
@@ -89,7 +89,7 @@ class Search:
         found = find_points(cost, least_bytes)
         self.points: Points = found if link else replace(found, movable=())
         self._budget_bytes = budget_bytes
-        self._off: dict[int, float] = {}  # by what the price of an item's place is multiplied for a while
+        self._off: Seconds = np.ones(1)  # by what the price of an item's place is multiplied for a while
         self._habit = _HABITS[-1]
         self.plain = PlainStep(cost, host_bytes)
         self._link = link or Link(1.0, 1.0)
@@ -98,6 +98,7 @@ class Search:
         worthwhile = [each for each in recipes if each.freed_bytes >= _LEAST_SHARE * missing_bytes]
         self._items: list[Item] = [*self.points.movable, *worthwhile]
         self._copy_s = self._copy_seconds()
+        self._full_s = np.array([self._seconds(item, 1.0) for item in self._items], np.float64)
         away = [self.plain.away(item) for item in self._items]
         self._away = np.array(away, np.int64).reshape(-1, 3).T  # from, to, bytes
 
@@ -168,7 +169,7 @@ class Search:
             if best.extra_s <= 0:
                 break
             deviation = chance.choice(_OFF)
-            self._off = {place: math.exp(chance.gauss(0, deviation)) for place in range(len(self._items))}
+            self._off = np.array([math.exp(chance.gauss(0, deviation)) for _ in self._items])
             choice, price, self._habit = best.choice.copy(), chance.choice(prices), chance.choice(_HABITS)
             for item in _forgotten(choice, chance):
                 choice.drop(item)
@@ -176,7 +177,7 @@ class Search:
             tried = self.timed(choice, price)
             if tried is not None and tried.extra_s < best.extra_s - 1e-9:
                 best = tried
-        self._off, self._habit = {}, _HABITS[-1]
+        self._off, self._habit = np.ones(1), _HABITS[-1]
         return best
 
     def _round_and_round(self, num: int) -> Iterator[Item]:
@@ -243,32 +244,38 @@ class Search:
                 choice.drop(item)
 
     def _add(self, choice: Choice, budget_bytes: float, price: float, banned: set[int]) -> None:
-        heap = self._hopes(choice, budget_bytes, price) if choice.peak_bytes > budget_bytes else []
-        while heap and choice.peak_bytes > budget_bytes:
+        is_full = choice.peak_bytes > budget_bytes
+        prices_s = self._prices_s(price)
+        heap = self._hopes(choice, budget_bytes, prices_s) if is_full else []
+        while heap and is_full:
             _, place = heapq.heappop(heap)
             item = self._items[place]
             if id(item) in banned or not choice.admits(item) or not self._habit.likes(choice, item):
                 continue
-            seconds = self._seconds(item, price) * self._off.get(place, 1.0)
-            worth = choice.gain_bytes(item, budget_bytes) / seconds
+            worth = choice.gain_bytes(item, budget_bytes) / float(prices_s[place])
             if worth > 0 and heap and worth < -heap[0][0]:
                 heapq.heappush(heap, (-worth, place))
             elif worth > 0:
                 choice.take(item)
+                is_full = choice.peak_bytes > budget_bytes
 
-    def _hopes(self, choice: Choice, budget_bytes: float, price: float) -> list[tuple[float, int]]:
+    def _hopes(self, choice: Choice, budget_bytes: float, prices_s: Seconds) -> list[tuple[float, int]]:
         """Return a heap of what each item frees for its price at the very most, the best first."""
         over = np.maximum(choice.live_bytes - budget_bytes, 0)
         sums, counts = (np.concatenate(([0], np.cumsum(each))) for each in (over, over > 0))
         starts, ends, sizes = self._away
         gains = np.minimum(sums[ends] - sums[starts], sizes * (counts[ends] - counts[starts]))
-        heap = [
-            (-gain / (self._seconds(self._items[place], price) * self._off.get(place, 1.0)), place)
-            for place, gain in enumerate(gains.tolist())
-            if gain > 0
-        ]
+        (places,) = np.nonzero(gains > 0)
+        heap = list(zip((-gains[places] / prices_s[places]).tolist(), places.tolist(), strict=True))
         heapq.heapify(heap)
         return heap
+
+    def _prices_s(self, price: float) -> Seconds:
+        """Return what each item costs where a byte moved has this price."""
+        num = len(self.points.movable)  # which come first
+        prices_s = self._full_s.copy()
+        prices_s[:num] *= price
+        return prices_s * self._off
 
     def _seconds(self, item: Item, price: float) -> float:
         return price * self._copy_s[item.storage] if isinstance(item, Movable) else max(item.cost_s, 1e-9)
