@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from outsize.measure.usage import USAGE, _look_by_program, watching, write_usage
+from outsize.measure.usage import _EVERY_S, USAGE, Usage, _look_by_program, watching, write_usage
 
 CPU = torch.device("cpu")
 
@@ -53,3 +54,13 @@ def test_a_gpu_is_looked_at_by_the_program_of_its_driver(
         assert look is not None
         assert look() == wanted
         assert _look_by_program("GPU-2")() == (0.0, 0)  # type: ignore[misc]
+
+
+def test_a_look_costs_under_a_hundredth_of_the_time_between_two() -> None:
+    """In seconds of computing, for the host: a busy machine is slower by the clock."""
+    usage = Usage(CPU)
+    usage.sample()
+    began_s = time.process_time()
+    for _ in range(20):
+        usage.sample()
+    assert (time.process_time() - began_s) / 20 < 0.01 * _EVERY_S

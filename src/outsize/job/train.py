@@ -88,6 +88,9 @@ class TrainSection(Section):
     workers: int = Field(
         2, ge=1, description="threads, or for a GPU processes, that read and prepare windows"
     )
+    mlflow: str | None = Field(
+        None, description="log with MLflow, too: a folder such as mlruns, or the address of a server"
+    )
     phases: tuple[Phase, ...] = ()
 
     @property

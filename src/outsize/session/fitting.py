@@ -52,7 +52,7 @@ def fit_job(
     task = task_of(job.task)
     recipe = recipe_of(job, samples.windows)
     done = state[1]["total_steps"] if state else 0
-    log = _open_log(saving.run, samples, state, changes) if world.is_owner else None
+    log = _open_log(job, saving.run, samples, state, changes) if world.is_owner else None
     tell, meter = partial(_tell, log=log, reporter=reporter), Meter()
     steps = Stepping(job, prepared, saving.run, world, tell)
     loss_terms = task.make_loss_terms(job.train.loss, prepared.card.statistics, samples.weights)
@@ -93,12 +93,18 @@ def fit_job(
     return position
 
 
-def _open_log(run: RunFolder, samples: TrainingSamples, state: Any, changes: Changes) -> TrainingLog:
+def _open_log(
+    job: Job, run: RunFolder, samples: TrainingSamples, state: Any, changes: Changes
+) -> TrainingLog:
     """Open metrics.jsonl, with what is known of the classes or what changed since the training was interrupted."""
     from outsize.train.log import TrainingLog
+    from outsize.train.mlflow_tracker import MlflowTracker, params_of
 
     done, num_epochs = (state[1]["total_steps"], state[1]["total_epochs"]) if state else (0, 0)
-    log = TrainingLog(run.metrics, run.events, from_step=done, from_epoch=num_epochs)
+    also = []
+    if job.train.mlflow is not None:
+        also.append(MlflowTracker(job.train.mlflow, run.path, params_of(job), goes_on=bool(done)))
+    log = TrainingLog(run.metrics, run.events, from_step=done, from_epoch=num_epochs, also=also)
     if samples.classes and not done:
         log.line({"kind": "classes", "phase": 0, "epoch": 0, "step": 0, **samples.classes})
     if changes:

@@ -26,7 +26,7 @@ _FIXED = ("data", "model", "train", "seed")  # what decides how a training goes 
 _SCHEDULE = ("schedule", "warmup_steps", "power", "step_epochs", "step_factor")
 _RATES = ("lr", "lr_for_batch", "lr_rule", "momentum", "weight_decay", *_SCHEDULE)
 _WAYS = ("precision", "fuse", "graph", "compile")  # to run a step, by a plan of their own
-_HABITS = ("early_stop_epochs", "checkpoint_steps", "workers")
+_HABITS = ("early_stop_epochs", "checkpoint_steps", "workers", "mlflow")
 _FREE = re.compile(rf"train\.({'|'.join((*_RATES, *_WAYS, *_HABITS))}|phases\.\d+\.lr)")
 _MAX_CHARS = 40  # of a value that is shown
 

@@ -1,13 +1,13 @@
-"""Writes a training's progress: metrics.jsonl, TensorBoard events."""
+"""Writes a training's progress: metrics.jsonl, TensorBoard events, and what other trackers keep."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -19,15 +19,30 @@ from outsize.runs import as_written, output_errors, write_text
 LOG_STEPS = 10  # reading a loss makes a GPU wait, so not every step
 
 
+class Tracker(Protocol):
+    """What keeps numbers by their names and steps."""
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Log named numbers at a step."""
+
+
 class TrainingLog:
     """Appends lines while a training runs; opened at a position, it drops what an interrupted run logged after it."""
 
-    def __init__(self, metrics: Path, events: Path, *, from_step: int, from_epoch: int = 0) -> None:
-        """Go on after so many steps, and so many epochs that were scored."""
+    def __init__(
+        self,
+        metrics: Path,
+        events: Path,
+        *,
+        from_step: int,
+        from_epoch: int = 0,
+        also: Sequence[Tracker] = (),
+    ) -> None:
+        """Go on after so many steps, and so many epochs that were scored; log `also` with other trackers."""
         self._path = metrics
         self._times: list[dict[str, float]] = []  # of the steps since the last line
         self._keep_until(from_step, from_epoch)
-        self._events = _Events(events, from_step)
+        self._trackers = (_Events(events, from_step), *also)
 
     def line(self, record: Mapping[str, Any]) -> None:
         """Log one record; of the records of steps only each tenth, with the mean times of all since the last."""
@@ -40,7 +55,8 @@ class TrainingLog:
         plain = {name: _plain(value) for name, value in record.items()}
         _append(self._path, (json.dumps(plain) + "\n").encode())
         scalars = {f"{plain['kind']}/{name}": value for name, value in _scalars(plain)}
-        self._events.add(plain["step"], scalars)
+        for tracker in self._trackers:
+            tracker.add(plain["step"], scalars)
 
     def _keep_until(self, step: int, epoch: int) -> None:
         if not self._path.exists():
