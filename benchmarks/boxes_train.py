@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from chain import run_chain
 
 from outsize.data.boxes import Boxes
 from outsize.data.formats.boxed import read_kitti
@@ -117,18 +118,8 @@ def chain(name: str, root: Path, options: argparse.Namespace) -> dict:
         "predict": ["predict", str(run), *images, *device, "--set", "predict.boxes.picture=false"],
         "evaluate": ["evaluate", str(run), "--split", split],
     }
-    seconds: dict[str, float] = {}
-    with (options.runs / f"{name}.log").open("w") as log:
-        for step, words in steps.items():
-            start_s = time.perf_counter()
-            command = [sys.executable, "-m", "outsize", *words]
-            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
-            seconds[step] = round(time.perf_counter() - start_s, 1)
-            print(f"{name}: {step} in {seconds[step]} s", flush=True)
-            if done.returncode:
-                tail = Path(log.name).read_text().splitlines()[-5:]
-                return {"failed": step, "said": tail, "seconds": seconds, "reached": False}
-    return judged(name, root, run, split, seconds)
+    seconds, failed = run_chain(name, steps, options.runs / f"{name}.log")
+    return failed or judged(name, root, run, split, seconds)
 
 
 def judged(name: str, root: Path, run: Path, split: str, seconds: dict[str, float]) -> dict:

@@ -22,6 +22,7 @@ from outsize.data.catalogue import make_splits
 from outsize.data.checking.check import check_data, open_and_count
 from outsize.data.checking.checked import save
 from outsize.job import DataSection
+from outsize.progress import Reporter
 
 NUM_THREADS, NUM_CLASSES, NUM_ROUNDS = 2, 5, 7
 
@@ -90,7 +91,9 @@ def check(folder: Path) -> None:
             "classes": [{"name": f"class_{value}", "value": value} for value in range(NUM_CLASSES)],
         }
     )
-    survey, known = open_and_count(data, seed=0, cache=folder / "labels", num_threads=NUM_THREADS)
+    survey, known = open_and_count(
+        data, seed=0, cache=folder / "labels", num_threads=NUM_THREADS, reporter=Reporter("quiet")
+    )
     splits = make_splits(survey, data, seed=0, halo_px=0)
     checked = check_data(data, splits, num_threads=NUM_THREADS, known=known)
     assert not checked.problems, checked.problems

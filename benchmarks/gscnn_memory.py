@@ -2,46 +2,32 @@
 
     python benchmarks/gscnn_memory.py --out benchmarks/results/DATE-h200-gscnn-memory.md
 
-Each line is one `outsize bench memory` of examples/cityscapes-gscnn.toml in TF32 on made-up pixels: plain, plain again,
-ours with all the memory that plain takes, and ours in a process that is capped, in turns. The study whose overheads
-stand beside moved tensors by IBM's Large Model Support, eight images on four V100.
+Each part is one `outsize bench memory` of examples/cityscapes-gscnn.toml in TF32 on made-up pixels: plain, plain again,
+ours with all the memory that plain takes, and ours in a process that is capped, in turns. Its figures lie beside the
+page as SIDE-BATCH.json, for `outsize compare`. The study whose overheads are told moved tensors by IBM's Large Model
+Support, eight images on four V100.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from outsize.commands.bench import memory
+from outsize.measurement import Measurement, write_measurement
 from outsize.progress import Reporter
-from outsize.units import format_bytes
+from outsize.report.measured import memory_table
 
 JOB = Path(__file__).parent.parent / "examples" / "cityscapes-gscnn.toml"
-PUBLISHED = {600: (43.0, 105.0, 106.0), 700: (30.0, 72.8, 91.0)}  # per cent, of three machines
-HEADS = (
-    "px",
-    "images",
-    "way",
-    "ms",
-    "over plain",
-    "over ours free",
-    "peak",
-    "reserved",
-    "cap",
-    "predicted peak",
-)
-HEADS += ("off", "predicted ms", "to the host", "published overhead")
+PUBLISHED = {600: "43, 105 and 106 %", 700: "30, 72.8 and 91 %"}  # more time for a step, on three machines
 
 
 def main() -> None:
-    """Measure all sizes, print the table, and write it where asked."""
+    """Measure all sizes, print their tables, and write them where asked."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,23 +40,30 @@ def main() -> None:
     parser.add_argument("--cap", default="16GiB")
     parser.add_argument("--width", type=int, default=64, help="of the network; less only to try this")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--out", type=Path, default=None, help="table.md; figures go beside it as .json")
+    parser.add_argument("--out", type=Path, default=None, help="page.md; figures go beside it")
     options = parser.parse_args()
-    settings = [(options.large, 4, options.cap)] if options.large else []
-    settings += [(side, 2, options.share) for side in options.sides]
-    found, start_s = [], time.perf_counter()
+    parts = [(options.large, 4, options.cap)] if options.large else []
+    parts += [(side, 2, options.share) for side in options.sides]
+    page = ["# G-SCNN in less memory", ""]
     with tempfile.TemporaryDirectory() as folder:
-        _draw_dataset(Path(folder))
-        for side, batch, cap in settings:
-            found.append(_measure(Path(folder), side, batch, cap, options))
-            text = _text(found, time.perf_counter() - start_s)
-            print(text, flush=True)
+        draw_dataset(Path(folder))
+        for side, batch, cap in parts:
+            found = measured(Path(folder), side, batch, cap, options)
+            page += [f"## {found.job.text}, capped at {cap}, on {found.machine.name}", ""]
+            page += [f"    {line}" for line in memory_table(found).splitlines()] + [""]
+            page += (
+                [f"Published for moved tensors at {side} px: {PUBLISHED[side]}.", ""]
+                if side in PUBLISHED
+                else []
+            )
+            print("\n".join(page), flush=True)
             if options.out is not None:  # after each, lest a later one take it along
-                options.out.write_text(text)
-                options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+                options.out.write_text("\n".join(page))
+                write_measurement(options.out.with_name(f"{options.out.stem}-{side}-{batch}.json"), found)
 
 
-def _measure(folder: Path, side: int, batch: int, cap: str, options: argparse.Namespace) -> dict[str, Any]:
+def measured(folder: Path, side: int, batch: int, cap: str, options: argparse.Namespace) -> Measurement:
+    """Run the bench of one size."""
     settings = {
         "data.root": folder / "cityscapes",
         "model.width": options.width,
@@ -90,61 +83,7 @@ def _measure(folder: Path, side: int, batch: int, cap: str, options: argparse.Na
     )
 
 
-def _text(found: list[dict[str, Any]], total_s: float) -> str:
-    rule = " | ".join("---" for _ in HEADS)
-    lines = [f"| {' | '.join(HEADS)} |", f"| {rule} |"]
-    for each in found:
-        free = next((row["ms"] for row in each["rows"] if row["way"] == "ours-1" and row["ms"]), None)
-        lines += [f"| {' | '.join(_cells(each, row, free))} |" for row in each["rows"]]
-    notes = []
-    for each in found:
-        what = each["setting"]
-        for row in each["rows"]:
-            name = f"{what['batch']} x {what['side_px']} px, {row['label']}"
-            if row["failed"]:
-                notes.append(f"- {name} does not run: {row['failed']}")
-            elif row.get("plan"):
-                exact = "exact" if row["plan"]["exact"] else "approximate"
-                notes.append(f"- {name}: {exact}; {row['plan']['why'][-1]}")
-                notes += [f"- {name}: {text}" for text in row["notes"]]
-    machine, versions = found[0]["machine"], found[0]["versions"]
-    where = f"{machine['name'] or machine['device']}, torch {versions['torch']}, {found[0]['setting']['precision']}"
-    head = f"{where}, {found[0]['rounds']} rounds, {total_s:.0f} s in all"
-    return "\n".join(["# G-SCNN in less memory", "", head, "", *lines, "", *notes, ""])
-
-
-def _cells(found: dict[str, Any], row: dict[str, Any], free_ms: float | None) -> list[str]:
-    what = found["setting"]
-    capped = row.get("share", 0) is None and row["failed"] is None
-    published = PUBLISHED.get(what["side_px"]) if capped and what["batch"] == 2 else None
-    moved = row.get("moved")
-    return [
-        str(what["side_px"]),
-        str(what["batch"]),
-        row["label"],
-        "does not run" if row["ms"] is None else f"{row['ms']:.1f}",
-        _percent(row["over_plain"], 1.0),
-        _percent(row["ms"] / free_ms if capped and free_ms and row["ms"] else None, 1.0),
-        _size(row["peak_bytes"]),
-        _size(row["reserved_bytes"]),
-        _size(row["cap_bytes"]),
-        _size(row.get("predicted_peak_bytes")),
-        _percent(row.get("peak_error"), 0.0),
-        "" if row.get("predicted_ms") is None else f"{row['predicted_ms']:.1f}",
-        _size((row.get("plan") or {}).get("swap") and row["plan"]["swap"]["pinned_bytes"]) if moved else "",
-        "" if published is None else ", ".join(f"+{each:g}%" for each in published),
-    ]
-
-
-def _percent(value: float | None, base: float) -> str:
-    return "" if value is None else f"{value - base:+.1%}"
-
-
-def _size(num_bytes: int | None) -> str:
-    return "" if not num_bytes else format_bytes(num_bytes)
-
-
-def _draw_dataset(folder: Path) -> None:
+def draw_dataset(folder: Path) -> None:
     """Write a picture for each split: bench reads none of them, but bands are those of a file."""
     for value, split in enumerate(("train", "val"), start=7):
         for kind, suffix, shape in (

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from chain import run_chain
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SPLITS = {"nuclei": ("test",), "nuts": ("train",), "buildings": ("train", "test")}
@@ -65,18 +65,8 @@ def chain(name: str, root: Path, options: argparse.Namespace) -> dict:
         "predict": ["predict", str(run), *images, *device],
     }
     steps |= {f"evaluate {split}": ["evaluate", str(run), "--split", split] for split in SPLITS[name]}
-    seconds: dict[str, float] = {}
-    with (options.runs / f"{name}.log").open("w") as log:
-        for step, words in steps.items():
-            start_s = time.perf_counter()
-            command = [sys.executable, "-m", "outsize", *words]
-            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
-            seconds[step] = round(time.perf_counter() - start_s, 1)
-            print(f"{name}: {step} in {seconds[step]} s", flush=True)
-            if done.returncode:
-                tail = Path(log.name).read_text().splitlines()[-5:]
-                return {"failed": step, "said": tail, "seconds": seconds, "reached": False}
-    return judged(name, run, seconds)
+    seconds, failed = run_chain(name, steps, options.runs / f"{name}.log")
+    return failed or judged(name, run, seconds)
 
 
 def judged(name: str, run: Path, seconds: dict[str, float]) -> dict:

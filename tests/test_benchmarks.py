@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from outsize.measurement import read_measurement
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -45,3 +47,51 @@ def test_recompute_speed(tmp_path: Path) -> None:
     assert made_by  # where our time goes
     page = (tmp_path / "recompute_speed.md").read_text()
     assert "Extra time of ours, all that is cheap: unet, tf32" in page
+
+
+def _run(name: str, *words: str) -> str:
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *words]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=one_thread, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.long
+def test_gscnn_memory(tmp_path: Path) -> None:
+    """Tables, remarks and the published overhead on one page; figures beside it that `compare` reads."""
+    small = (
+        "--device",
+        "cpu",
+        "--width",
+        "8",
+        "--large",
+        "0",
+        "--sides",
+        "64",
+        "--rounds",
+        "1",
+        "--share",
+        "100%",
+    )
+    said = _run("gscnn_memory", *small, "--out", str(tmp_path / "page.md"))
+    assert "gscnn, 2 x 64 px" in said
+    assert (tmp_path / "page.md").read_text().strip() == said.strip()
+    found = read_measurement(tmp_path / "page-64-2.json")
+    assert {row["way"] for row in found.rows} >= {"plain", "ours-1"}
+
+
+@pytest.mark.long
+def test_check_speed() -> None:
+    assert "s" in _run("check_speed", "64", "200")
+
+
+@pytest.mark.long
+def test_batch_twice(tmp_path: Path, job_path: Path) -> None:
+    """Whether the two agree is a matter of the machine; that both are measured is not."""
+    words = [str(job_path), str(tmp_path / "runs"), "--batches", "1", "--rounds", "1", "--device", "cpu"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "batch_twice.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    assert "| 1 | " in done.stdout
+    assert len(read_measurement(tmp_path / "runs/second/bench/batch.json").rows) == 1
