@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from outsize.errors import OutputError, OutsizeError, RunError, UnsafeFileError
+from outsize.errors import DataError, OutputError, OutsizeError, RunError, UnsafeFileError
 from outsize.packing.archive import Content, write_archive, write_folder
 from outsize.packing.unpack import unpack
 from outsize.progress import Reporter
@@ -215,4 +216,26 @@ def test_folders_are_checked_alike(tmp_path: Path) -> None:
     _refused(folder, UnsafeFileError, "run/x, a link")
     (folder / "pack.json").unlink()
     _refused(folder, RunError, "no pack.json")
-    _refused(tmp_path / "nothing.tar", RunError, "there is no")
+    _refused(tmp_path / "nothing.tar", RunError, "nothing.tar cannot be read: found No such file")
+    os.mkfifo(tmp_path / "pipe.tar")
+    _refused(tmp_path / "pipe.tar", RunError, "pipe.tar cannot be read: found a pipe")
+
+
+def test_a_folder_that_stays_is_checked_the_first_time(tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    write_folder(folder, _contents({"job.toml": _JOB, "run/x": b"x"}), tell=lambda _: None)
+    (folder / "run/x").write_bytes(b"y")
+    with pytest.raises(RunError, match="run/x is not what was packed"):
+        unpack(folder, None, None, Reporter("quiet"))
+    assert (folder / "job.toml").read_bytes() == _JOB
+    (folder / "run/x").write_bytes(b"x")
+    unpack(folder, None, None, Reporter("quiet"))
+    (folder / "run/x").write_bytes(b"a training went on here")
+    assert unpack(folder, None, None, Reporter("quiet")).folder == folder
+
+
+def test_what_cannot_be_packed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.tif cannot be read: found No such file"):
+        Content("data/gone.tif", tmp_path / "gone.tif").finished()
+    with pytest.raises(DataError, match=r"gone\.tif cannot be read"):
+        _written(tmp_path / "a.tar", [Content("data/gone.tif", tmp_path / "gone.tif")])

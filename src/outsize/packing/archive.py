@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from outsize.errors import RunError, UnsafeFileError, explain
+from outsize.errors import DataError, RunError, UnsafeFileError, explain
 from outsize.files.beside import create
 from outsize.files.manifest import Finished, sha256_of
 from outsize.files.ownership import MADE_BY
@@ -48,19 +48,24 @@ class Content:
     source: Path | bytes
 
     def finished(self, tell: Tell = lambda _: None) -> Finished:
-        """Return its line in a list. Raises OSError."""
+        """Return its line in a list; refuse a file that cannot be read."""
         if isinstance(self.source, bytes):
             return Finished(self.name, len(self.source), hashlib.sha256(self.source).hexdigest())
-        size_bytes = self.source.stat().st_size
-        found = Finished(self.name, size_bytes, sha256_of(self.source))
-        tell(size_bytes)
+        try:
+            found = Finished(self.name, self.source.stat().st_size, sha256_of(self.source))
+        except OSError as error:
+            raise _unreadable(self.source, error) from error
+        tell(found.size_bytes)
         return found
 
     def open(self) -> IO[bytes]:
-        """Open it for reading. Raises OSError."""
+        """Open it for reading; refuse a file that is gone meanwhile."""
         if isinstance(self.source, bytes):
             return io.BytesIO(self.source)
-        return os.fdopen(open_plain(self.source), "rb")
+        try:
+            return os.fdopen(open_plain(self.source), "rb")
+        except OSError as error:
+            raise _unreadable(self.source, error) from error
 
 
 def is_archive(path: Path) -> bool:
@@ -113,11 +118,11 @@ def reading(path: Path) -> Iterator[Files]:
             file = stack.enter_context(os.fdopen(open_plain(path), "rb"))
             bounded = stack.enter_context(_unzipping(file))
             archive = stack.enter_context(tarfile.open(fileobj=bounded, mode="r:"))  # type: ignore[call-overload]
-        except FileNotFoundError:
-            need, remedy = "a file or folder that `outsize pack` wrote", "check the path"
-            raise RunError(explain(f"there is no {path}", "nothing", need, remedy)) from None
         except _BROKEN as error:
             raise damaged(path, str(error) or type(error).__name__) from error
+        except OSError as error:
+            need, remedy = "a file or folder that `outsize pack` wrote", "check the path and its permissions"
+            raise RunError(explain(f"{path} cannot be read", error.strerror, need, remedy)) from error
         yield _in_archive(archive, path)
 
 
@@ -129,7 +134,11 @@ def _in_folder(folder: Path) -> Files:
             raise _unsafe(folder, f"{name}, a link", "plain files")
         if not path.is_file():
             raise damaged(folder, f"no {name}")
-        with os.fdopen(open_plain(path), "rb") as file:
+        try:
+            opened = open_plain(path)
+        except OSError as error:
+            raise damaged(folder, f"{name}: {error.strerror}") from error
+        with os.fdopen(opened, "rb") as file:
             yield name, os.fstat(file.fileno()).st_size, file
 
 
@@ -185,10 +194,15 @@ def refuse_name(name: str, path: Path) -> None:
         raise _unsafe(path, repr(name), "printable names below the folder")
 
 
-def take_out(name: str, file: IO[bytes], known: Finished, folder: Path, path: Path) -> None:
-    """Copy one file of a pack into a folder; refuse another size or checksum than the list tells. Raises OSError."""
-    target, digest, size_bytes = _made(folder, name), hashlib.sha256(), 0
-    with os.fdopen(create(target), "wb") as out:
+def take_out(name: str, file: IO[bytes], known: Finished, folder: Path | None, path: Path) -> None:
+    """Copy one file of a pack into a folder; refuse another size or checksum than the list tells. Raises OSError.
+
+    Without a folder it is only looked at.
+    """
+    digest, size_bytes = hashlib.sha256(), 0
+    with (
+        Path(os.devnull).open("wb") if folder is None else os.fdopen(create(_made(folder, name)), "wb") as out
+    ):
         for piece in _pieces(file, path):
             size_bytes += len(piece)
             if size_bytes > known.size_bytes:
@@ -225,6 +239,11 @@ def _made(folder: Path, name: str) -> Path:
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
+
+
+def _unreadable(source: Path, error: OSError) -> DataError:
+    need, remedy = "a file that can be packed", "restore it, or change its permissions"
+    return DataError(explain(f"{source} cannot be read", error.strerror or error, need, remedy))
 
 
 def _unsafe(path: Path, found: str, need: str) -> UnsafeFileError:

@@ -50,13 +50,17 @@ class Unpacked:
 def unpack(path: Path, folder: Path | None, root: Path | None, reporter: Reporter) -> Unpacked:
     """Check a pack and leave its files in a new folder, bound to where the data is: at `root` where that is given.
 
-    A folder without another to go to is one that was unpacked before: it is bound again.
+    A folder without another to go to stays where it is: as it was packed it is checked, once unpacked only bound again.
     """
     with reading(path) as files:
         texts = _heads(files, path)
         head = read_head(texts[HEAD], path)
         manifest, data = (read_list(name, texts[name], head, path) for name in (MANIFEST, DATA_LIST))
+        along = {f"{DATA}/{name}": each for name, each in data.items()} if head["data"]["along"] else {}
+        wanted = manifest | along
         if folder is None and path.is_dir():
+            if _is_as_packed(path, manifest):
+                _take_all(files, wanted, None, path, reporter)
             found = _place(path, head, data, root, reporter)
             with output_errors(path):
                 _bind_in(path, found)
@@ -64,8 +68,6 @@ def unpack(path: Path, folder: Path | None, root: Path | None, reporter: Reporte
         folder = folder or Path(head["job"])
         _refuse_used(folder)
         found = _place(folder, head, data, root, reporter)
-        along = {f"{DATA}/{name}": each for name, each in data.items()} if head["data"]["along"] else {}
-        wanted = manifest | along
         with leaving_no_empty_folder(folder.parent), output_errors(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             _refuse_no_room(wanted, folder)
@@ -132,7 +134,17 @@ def _missing(root: Path, data: Listed, reporter: Reporter) -> list[str]:
     return missing
 
 
-def _take_all(files: Files, wanted: Listed, new: Path, path: Path, reporter: Reporter) -> None:
+def _is_as_packed(folder: Path, manifest: Listed) -> bool:
+    """Whether a folder was never bound: its job still names the data by where it was packed."""
+    known = manifest.get(JOB)
+    try:
+        return known is None or sha256_of(folder / JOB) == known.sha256
+    except OSError:
+        return True
+
+
+def _take_all(files: Files, wanted: Listed, new: Path | None, path: Path, reporter: Reporter) -> None:
+    """Copy all files into a new folder, or only look whether they are as they were packed."""
     left = dict(wanted)
     with reporter.bar("unpack", sum(each.size_bytes for each in wanted.values()), "byte") as bar:
         for name, size_bytes, file in files:
