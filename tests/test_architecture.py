@@ -48,7 +48,6 @@ TESTED_THROUGH = {
     "planning.asking": "commands/elsewhere/test_launch.py",
     "packing.lists": "packing/test_archive.py",
     "packing.names": "packing/test_archive.py",
-    "packing.pack": "commands/elsewhere/test_pack.py",
     "packing.unpack": "packing/test_archive.py",
     "planning.elsewhere": "commands/results/test_compare.py",
     "report.compared": "commands/results/test_compare.py",

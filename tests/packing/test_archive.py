@@ -17,6 +17,7 @@ import pytest
 
 from outsize.errors import DataError, OutputError, OutsizeError, RunError, UnsafeFileError
 from outsize.packing.archive import Content, write_archive, write_folder
+from outsize.packing.pack import _refuse_target
 from outsize.packing.unpack import unpack
 from outsize.progress import Reporter
 
@@ -232,6 +233,17 @@ def test_a_folder_that_stays_is_checked_the_first_time(tmp_path: Path) -> None:
     unpack(folder, None, None, Reporter("quiet"))
     (folder / "run/x").write_bytes(b"a training went on here")
     assert unpack(folder, None, None, Reporter("quiet")).folder == folder
+
+
+def test_a_folder_that_somebody_uses_is_left_alone(tmp_path: Path) -> None:
+    path = _written(tmp_path / "a.tar", _contents({"job.toml": _JOB}))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/.git").write_text("mine")
+    with pytest.raises(OutputError, match=r"in use: found \.git"):
+        unpack(path, tmp_path / "there", None, Reporter("quiet"))
+    with pytest.raises(OutputError, match=r"cannot be .*there: found \.git"):
+        _refuse_target(tmp_path / "there", overwrite=True)
+    assert (tmp_path / "there/.git").read_text() == "mine"
 
 
 def test_what_cannot_be_packed_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from outsize.errors import OutputError, explain, listed
 from outsize.files.beside import written_beside
 from outsize.files.manifest import Finished
-from outsize.files.ownership import MADE_BY, others_in, refuse_others
+from outsize.files.ownership import MADE_BY, refuse_others
 from outsize.job import Job, dump_job, load_job
 from outsize.packing.archive import Content, is_archive, refuse_name, write_archive, write_folder
 from outsize.packing.environment import apptainer, dockerfile, lock_text, make_wheel, wheel_name
@@ -196,8 +196,9 @@ def _refuse_target(target: Path, overwrite: bool) -> None:
         if not overwrite:
             refuse_others([target], "move it, choose another name with --out, or add --overwrite")
         return
-    if target.is_file() or others_in(target):
-        found = "a file" if target.is_file() else listed(others_in(target))
+    inside = sorted(each.name for each in target.iterdir()) if target.is_dir() else []
+    if target.is_file() or inside:
+        found = listed(inside) or "a file"
         need, remedy = "a new or empty folder, or a name that ends in .tar", "choose another with --out"
         raise OutputError(explain(f"the pack cannot be {target}", found, need, remedy))
 

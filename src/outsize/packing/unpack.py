@@ -20,7 +20,7 @@ import tomli_w
 
 from outsize.errors import DataError, OutputError, explain, listed
 from outsize.files.manifest import sha256_of
-from outsize.files.ownership import mark, others_in
+from outsize.files.ownership import mark
 from outsize.files.plain import read_plain_text
 from outsize.files.trees import toml_tree
 from outsize.job import load_job
@@ -194,8 +194,9 @@ def _tree(path: Path) -> dict[str, Any]:
 
 
 def _refuse_used(folder: Path) -> None:
-    if os.path.lexists(folder) and (not folder.is_dir() or others_in(folder)):
-        found = listed(others_in(folder)) if folder.is_dir() else "a file"
+    inside = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    if inside or (os.path.lexists(folder) and not folder.is_dir()):
+        found = listed(inside) or "a file"
         need, remedy = "a new or empty folder", "choose another with --to"
         raise OutputError(explain(f"{folder} is in use", found, need, remedy))
 
