@@ -18,11 +18,13 @@ from outsize.data.targets import ClassRasters
 from outsize.measure.graphs import export_training, module_call
 from outsize.models import build_model
 from outsize.plan.plan import Pipeline, PlannedStage, unplanned
+from outsize.plan.staging import tighter_stages
 from outsize.ranks import World
 from outsize.strategies.compose import compose
 from outsize.strategies.pipeline import cutting, share_among
 from outsize.strategies.replicate import Share
-from outsize.strategies.step import LossParts
+from outsize.strategies.step import LossParts, Step
+from outsize.strategies.steps.recover import Shortage, recovering
 
 NUM, CLASSES, BANDS = 4, 3, 3
 
@@ -206,3 +208,31 @@ def apart(whole: Left, parts: Sequence[Left]) -> float:
     for name, buffer in whole.buffers.items():  # of the rank that runs the layer
         found.append(min(float((part.buffers[name] - buffer).abs().max()) for part in parts))
     return max(found)
+
+
+def short(world: World, name: str) -> tuple[Left, list[str]]:
+    """Run a step whose last stage runs out of memory in its second micro-batch, and what is tried then."""
+    pipeline = pipeline_of(name, (0, 1), 2, "1f1b")
+    share, tried = share_among(world, pipeline, NUM), list[str]()
+    net, calls = made(name), iter(range(1, 100))
+
+    def sums(model: nn.Module, answer: Any, part: Batch) -> dict[str, Tensor]:
+        if next(calls) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has ...")
+        return _sums(model, answer, part)
+
+    def step_of(now: Pipeline) -> Step:
+        plan = replace(unplanned(pipeline=now), exact=False)
+        return compose(net, LossParts(_inputs, sums), plan, bf16=False, share=share)
+
+    def tighten(_: Shortage) -> Step:
+        tighter = tighter_stages(pipeline, NUM, more_parts=True)
+        assert tighter is not None
+        tried.append("every stage again" if all(each.recomputes for each in tighter.stages) else "less")
+        return step_of(tighter)
+
+    step = recovering(step_of(pipeline), net, tighten, world=world)
+    torch.manual_seed(7)
+    loss = sum(float(value) for value in step(batch(name), last=True).values())
+    gradients = {name: each.grad for name, each in net.named_parameters() if each.grad is not None}
+    return Left(loss, gradients, dict(net.named_buffers())), tried

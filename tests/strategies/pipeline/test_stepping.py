@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.ranks.gang import Gang
-from tests.strategies.pipeline.nets import NETS, Way, alone, apart, staged
+from tests.strategies.pipeline.nets import NETS, Way, alone, apart, short, staged
 
 _NEAR = 1e-12
 _CHAIN: dict[int, tuple[int, ...]] = {2: (0, 1), 3: (0, 1, 2), 4: (0, 1, 2, 3)}
@@ -48,6 +48,12 @@ def test_batch_norm_is_that_of_micro_batches_and_of_all_replicas(gang: Gang) -> 
 
 def test_replicas_of_stages_draw_as_one_process(gang: Gang) -> None:
     _equal(gang, "odd", [(_CHAIN[2], 2, "1f1b", {}), (_CHAIN[2], 1, "gpipe", _AGAIN)], 4)
+
+
+def test_all_ranks_repeat_a_step_that_one_stage_had_no_memory_for(gang: Gang) -> None:
+    answers = gang.run(2, short, "odd")
+    assert apart(alone("odd", 2), [left for left, _ in answers]) < _NEAR
+    assert [plans for _, plans in answers] == [["every stage again"]] * 2
 
 
 @pytest.mark.long

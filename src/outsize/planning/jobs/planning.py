@@ -14,7 +14,7 @@ from outsize.plan.plan import Fuse, Plan
 from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts
 from outsize.planning.jobs.staging import replicas_of, staged_plan, with_stages
-from outsize.planning.situation import Situation, host_bytes, may_page, may_record, share_of
+from outsize.planning.situation import SPREADS, Situation, host_bytes, may_page, may_record, share_of
 from outsize.progress import Reporter
 from outsize.units import Size, format_size, sides_of, size_of
 
@@ -146,8 +146,9 @@ def _train_plan(
     try:
         return choose_over_ranks(known, job.limits, task, over_ranks(job, model, num_bands, where))
     except PlanError as refused:
-        for num_stages in range(2, where.num_gpus + 1):
-            if where.num_gpus % num_stages or where.sharing.stages:
+        is_free = where.sharing.stages is None and where.sharing.spread == SPREADS[0]
+        for num_stages in range(2, where.num_gpus + 1) if is_free else ():
+            if where.num_gpus % num_stages:
                 continue
             staged = with_stages(where, num_stages)
             asked = train_task(job, model, num_bands, known.halo, sharing_samples(staged))

@@ -8,6 +8,7 @@ weights    gradients of weights that were left for later
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from outsize.strategies.pipeline.messages import Letter, Mail, Task
 from outsize.strategies.pipeline.rules import Later
 from outsize.strategies.step import LossParts
 
+Seen = tuple[Task, float, float]  # a task, and when the host began and ended it, with what it waited for
 Root = tuple[str, GradientEdge]  # a stream and where its gradient goes in; "" for the loss
 
 
@@ -54,6 +56,7 @@ class Running:
     later: Later | None
     bf16: bool
     shares: dict[str, Tensor] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
     _held: dict[tuple[int, int], AwaitsBackward] = field(default_factory=dict)
     _values: dict[tuple[str, int], list[Any]] = field(default_factory=dict)  # and how many are to read each
     _gradients: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
@@ -71,7 +74,9 @@ class Running:
             for task in order[number : number + 2]:  # what the next one needs comes meanwhile
                 for message in self._needed(task):
                     self.mail.ask(message)
+            began_s = time.perf_counter()
             do[doing](stage, micro)
+            self.seen.append(((doing, stage, micro), began_s, time.perf_counter()))
         self.mail.close()
         return self.shares
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 import torch
@@ -16,7 +16,7 @@ from outsize.strategies.pipeline.cutting import Cutout, cut_model
 from outsize.strategies.pipeline.draws import StageDraws, state_layout
 from outsize.strategies.pipeline.messages import Letter, Mail, Task
 from outsize.strategies.pipeline.rules import Later, Rules, rules_of
-from outsize.strategies.pipeline.running import Running
+from outsize.strategies.pipeline.running import Running, Seen
 from outsize.strategies.pipeline.sending import sent_by
 from outsize.strategies.pipeline.shapes import SentLayout
 from outsize.strategies.replicate import Share
@@ -30,10 +30,11 @@ def piped(
     share: Share,
     *,
     bf16: bool,
+    watch: Callable[[list[Seen]], None] | None = None,
 ) -> Step:
     """Return the step that runs a batch through the stages of a plan, on the ranks of `share.stages`.
 
-    Each of them has the same samples; the loss terms are told to all of them.
+    Each of them has the same samples; the loss terms are told to all of them. `watch` is given what each step did when.
     """
     if not isinstance(loss_terms, LossParts):
         found = "losses that run the model themselves, in several passes"
@@ -44,7 +45,7 @@ def piped(
         raise PlanError(explain("ranks do not fit the stages", share.stages.size, need, "plan anew"))
     later = Later() if pipeline.schedule == "zero-bubble" else None
     rules = rules_of(share, later)
-    stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16)
+    stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16, watch)
     return stages.step
 
 
@@ -59,6 +60,7 @@ class _Stages:
     rules: Rules
     later: Later | None
     bf16: bool
+    watch: Callable[[list[Seen]], None] | None = None
     _cutouts: dict[Hashable, Cutout] = field(default_factory=dict)
     _orders: dict[int, list[list[Task]]] = field(default_factory=dict)
     _terms: dict[Hashable, list[str]] = field(default_factory=dict)
@@ -92,6 +94,8 @@ class _Stages:
             self.later, self.bf16,
         )  # fmt: skip
         shares = running.run(orders[rank])
+        if self.watch is not None:
+            self.watch(running.seen)
         return self._told(shares, self._about(parts[0]), device)
 
     def _order(self, num_parts: int) -> list[list[Task]]:
