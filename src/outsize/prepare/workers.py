@@ -118,7 +118,10 @@ class DaskWorkers:
     @property
     def num(self) -> int:
         """How many calls run at once; workers come and go."""
-        return sum(self._client.nthreads().values())
+        try:
+            return sum(self._client.nthreads().values())
+        except (OSError, TimeoutError) as error:
+            raise self._gone(error) from error
 
     def submit(self, call: Callable[..., _Result], *args: object) -> Future[_Result]:
         """Have a worker make a call."""
@@ -135,14 +138,16 @@ class DaskWorkers:
         except self._killed as error:  # several workers died of it
             raise WorkerLost from error
         except CancelledError as error:
-            what, need = f"the scheduler {self._address} is gone", "one that runs to the end"
-            remedy = "repeat the command: what is made stays"
-            raise RunError(explain(what, "all calls cancelled", need, remedy)) from error
+            raise self._gone("all calls cancelled") from error
+
+    def _gone(self, found: object) -> RunError:
+        what, need = f"the scheduler {self._address} is gone", "one that runs to the end"
+        return RunError(explain(what, found, need, "repeat the command: what is made stays"))
 
     def end(self, *, at_once: bool) -> None:
         """Let go of them; `at_once` also in the middle of a call."""
         with suppress(OSError, TimeoutError):
-            self._executor.shutdown(wait=not at_once, cancel_futures=at_once)
+            self._executor.shutdown(wait=not at_once)  # not to wait is to cancel
             self._client.close(timeout=_END_S)
 
 
