@@ -16,6 +16,20 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.long
+def test_all_figures_of_one_gpu_come_in_one_call(tmp_path: Path) -> None:
+    left = tmp_path / "kept.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "on_one_gpu.py"), "--small", "--out", str(left)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {each["name"]: each for each in json.loads(left.read_text())}
+    assert len(found) == 12
+    assert [
+        name for name, each in found.items() if each["found"] is None and "%" not in name
+    ] == []  # so little may not do
+    assert "| first step after, planning | 23.6 s |" in done.stdout
+
+
+@pytest.mark.long
 def test_recompute_speed(tmp_path: Path) -> None:
     ways = ("plain", "again", "stock", "ours", "checkpoint", "swap", "compiled", "ours-compiled")
     options = ("--device", "cpu", "--quick", "--models", "unet", "--precisions", "tf32", "--ways", *ways)
