@@ -73,8 +73,8 @@ published), `inner_width` (500), `early_width` (256), `dropout` (0.5), `score` (
 Pictures are not resized.
 
 Options of `convlstm` (task forecast): `width` (32), `layers` (2), `kernel` (3), `stride` (4: its memory is a quarter as
-fine as the frames), `zero_head` (false) and `num_in`, the frames that it sees one after the other. That must be said
-where there are more of them than leads and no frames carried on by optical flow.
+fine as the frames), `zero_head` (false) and `num_in`, the frames that it sees one after the other: as in
+`data.frames`, and not needed where there are as many bands as leads.
 """
 
 _BEFORE = {

@@ -163,7 +163,7 @@ _SIGNS = (
     {"job.toml", "checkpoints"},
     {"job.toml", "bench"},
 )
-_MADE_LABELS = re.compile(r".+-[0-9a-f]{8}\.(png|tif|npz)|\d{8}T\d{4}Z(-truth)?\.vrt")
+_MADE_LABELS = re.compile(r".+-[0-9a-f]{8}\.(png|tif|npz)|\d{8}T\d{4}Z(-back)?(-truth)?\.vrt")
 
 
 def is_own(run: RunFolder) -> bool:

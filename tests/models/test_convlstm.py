@@ -50,9 +50,14 @@ def test_every_frame_matters_and_each_lead_sees_its_own() -> None:
 
 def test_what_it_does_not_say_follows_from_the_bands() -> None:
     assert ConvLSTM(in_channels=4, num_classes=4, width=2).num_in == 4
-    assert ConvLSTM(in_channels=9, num_classes=4, width=2).settings == {"num_in": 5}
+    assert ConvLSTM(in_channels=9, num_classes=4, num_in=5, width=2).settings == {"num_in": 5}
     zero = ConvLSTM(in_channels=2, num_classes=2, width=2, zero_head=True)
     assert float(zero(torch.randn(1, 2, 8, 8)).detach().abs().max()) == 0
-    for options, words in (({"num_in": 3}, "num_in"), ({"kernel": 4}, "odd"), ({"width": 0}, "width")):
+    for options, words in (
+        ({}, "num_in"),
+        ({"num_in": 3}, "num_in"),
+        ({"kernel": 4}, "odd"),
+        ({"width": 0}, "width"),
+    ):
         with pytest.raises(ModelError, match=words):
             ConvLSTM(**{"in_channels": 9, "num_classes": 4, "width": 2, **options})

@@ -29,6 +29,10 @@ class FramesSection(Section):
         description="the model also sees the last frame carried on by this optical flow, and answers with what is "
         "to be added to it; also the baseline of evaluate (dis where none)",
     )
+    backwards: bool = Field(
+        False,
+        description="also learn from every window played backwards: of one storm, growth is not learnt without decay",
+    )
     thresholds: Annotated[tuple[float, ...], AfterValidator(_checked_thresholds)] = Field(
         (1.0, 5.0, 10.0), description="of rain, in mm/h; an epoch is judged by the first"
     )

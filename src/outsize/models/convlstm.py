@@ -48,7 +48,7 @@ class ConvLSTM(nn.Module):
     ) -> None:
         """`zero_head`: the first answer is 0 everywhere, for what is added to something that is right already."""
         super().__init__()
-        num_in = num_in or (in_channels if in_channels <= num_classes else in_channels - num_classes)
+        num_in = num_in or (in_channels if in_channels == num_classes else 0)
         _check(in_channels, num_classes, num_in, (width, layers, kernel, stride))
         self.num_in, self.num_out, self.width, self.stride = num_in, num_classes, width, stride
         self.sees_leads = in_channels > num_in
@@ -73,21 +73,14 @@ class ConvLSTM(nn.Module):
         height, width = frames.shape[-2:]
         missing = (0, -width % self.stride, 0, -height % self.stride)
         x = F.pad(frames, missing) if any(missing) else frames
+        times = [F.relu(self.shrink(each)) for each in x.split(1, dim=1)]
         states: list[State | None] = [None] * len(self.encoder)
-        for number in range(self.num_in):
-            _through(self.encoder, self._seen(x[:, number : number + 1]), states)
-        blank = torch.zeros_like(_answer(states))
-        answers = []
-        for lead in range(self.num_out):
-            at = self.num_in + lead
-            given = self._seen(x[:, at : at + 1]) if self.sees_leads else blank
-            hidden = _through(self.forecaster, given, states)
-            answers.append(self.head(F.relu(self.enlarge(hidden))))
-        forecast = torch.cat(answers, dim=1)
+        _through(self.encoder, times[: self.num_in], states)
+        blank = torch.zeros_like(times[0])
+        given = times[self.num_in :] if self.sees_leads else [blank] * self.num_out
+        hidden = _through(self.forecaster, given, states)
+        forecast = torch.cat([self.head(F.relu(self.enlarge(each))) for each in hidden], dim=1)
         return forecast[..., :height, :width] if any(missing) else forecast
-
-    def _seen(self, frame: Tensor) -> Tensor:
-        return F.relu(self.shrink(frame))
 
 
 class ConvLSTMCell(nn.Module):
@@ -108,24 +101,22 @@ class ConvLSTMCell(nn.Module):
             blank = x.new_zeros((x.shape[0], self.gates.out_channels // 4, *x.shape[2:]))
             state = blank, blank
         hidden, memory = state
-        let_in, keep, let_out, new = self.gates(torch.cat((x, hidden), dim=1)).chunk(4, dim=1)
-        memory = torch.sigmoid(keep) * memory + torch.sigmoid(let_in) * torch.tanh(new)
-        return torch.sigmoid(let_out) * torch.tanh(memory), memory
+        gates = self.gates(torch.cat((x, hidden), dim=1))
+        width = memory.shape[1]
+        let_in, keep, let_out = torch.sigmoid(gates[:, : 3 * width]).chunk(3, dim=1)
+        memory = keep * memory + let_in * torch.tanh(gates[:, 3 * width :])
+        return let_out * torch.tanh(memory), memory
 
 
-def _through(cells: nn.ModuleList, x: Tensor, states: list[State | None]) -> Tensor:
-    """Run the layers at one time, each on what the one before it answers; `states` become theirs."""
+def _through(cells: nn.ModuleList, times: list[Tensor], states: list[State | None]) -> list[Tensor]:
+    """Run frames through the layers, one layer after the other; `states` become those of the last time."""
     for layer, cell in enumerate(cells):
-        state: State = cell(x, states[layer])
-        states[layer] = state
-        x = state[0]
-    return x
-
-
-def _answer(states: list[State | None]) -> Tensor:
-    last = states[-1]
-    assert last is not None
-    return last[0]
+        state, answers = states[layer], []
+        for x in times:
+            state = cell(x, state)
+            answers.append(state[0])
+        states[layer], times = state, answers
+    return times
 
 
 def _check(in_channels: int, num_classes: int, num_in: int, sizes: tuple[int, ...]) -> None:
@@ -138,7 +129,10 @@ def _check(in_channels: int, num_classes: int, num_in: int, sizes: tuple[int, ..
     if sizes[2] % 2 == 0:
         need = "an odd number: the middle pixel is the one that is remembered"
         raise ModelError(explain("convlstm cannot be built with kernel", sizes[2], need, "correct it"))
-    if in_channels not in (num_in, num_in + num_classes):
-        need = f"{num_in} frames, or {num_in + num_classes} with one carried on for each lead"
+    if in_channels not in (num_in, num_in + num_classes) or num_in < 1:
+        seen = num_in or "num_in"
+        need = f"{seen} frames, or as many and {num_classes}, one carried on for each lead"
         found = f"{in_channels} bands"
-        raise ModelError(explain("frames do not fit convlstm", found, need, "correct model.num_in"))
+        raise ModelError(
+            explain("frames do not fit convlstm", found, need, "set model.num_in to data.frames.num_in")
+        )

@@ -48,6 +48,22 @@ def test_scenes_hold_frames_and_what_follows(tmp_path: Path) -> None:
     assert again.train[0].image == scene.image
 
 
+def test_windows_played_backwards_are_learnt_from_alone(tmp_path: Path) -> None:
+    write_day(tmp_path / "in", moving(16))
+    plain, both = (
+        open_data(section(tmp_path / "in", backwards=on), seed=0, halo_px=0, cache=tmp_path / "cache")
+        for on in (False, True)
+    )
+    assert (len(both.train), len(both.val), len(both.test)) == (2 * len(plain.train), 1, len(plain.test))
+    scene = both.train[len(plain.train)]
+    assert scene.image.path.name == "20200913T1250Z-back.vrt"
+    assert scene.labels.band_names == ("2020-09-13T12:40Z", "2020-09-13T12:30Z")
+    forward = plain.train[0]
+    with SceneReader(scene.labels) as back, SceneReader(forward.image) as front:
+        last, first = back.read(scene.labels.window).pixels[1], front.read(forward.image.window).pixels[0]
+    np.testing.assert_array_equal(last, first)
+
+
 def test_bad_files_are_gaps_where_that_is_allowed(tmp_path: Path) -> None:
     paths = write_day(tmp_path, moving(30))
     paths[7].write_bytes(b"no HDF5")

@@ -48,7 +48,7 @@ samples_per_epoch = 4
 rare_share = 0.5
 """
 _UNET = 'name = "unet"\nlevels = 2\nwidth = 4\nzero_head = true'
-_CONVLSTM = 'name = "convlstm"\nwidth = 4'
+_CONVLSTM = 'name = "convlstm"\nwidth = 4\nnum_in = 3'
 
 
 def trained(folder: Path, name: str, model: str, frames: str = "") -> Path:
@@ -126,6 +126,7 @@ def test_scores_want_forecasts(run: Path) -> None:
         evaluate(run, split="test", reporter=QUIET)
 
 
+@pytest.mark.long
 def test_convlstm_without_flow_beside_it(run: Path) -> None:
     other = trained(run.parent, "other", _CONVLSTM, 'flow = "none"')
     for each in (run, other):

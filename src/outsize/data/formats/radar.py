@@ -25,6 +25,8 @@ def find_radar(data: DataSection, seed: int) -> Layout:  # noqa: ARG001 (as all 
         shared = share(windows, data.split)
     except OutsizeError as error:
         return Layout(faults=(error,))
+    if data.frames.backwards:
+        shared["train"] = [*shared["train"], *(window.backwards() for window in shared["train"])]
     known: dict[Path, FrameWindow] = {}
     keys = {split: tuple(_key(known, window) for window in held) for split, held in shared.items()}
     store = FrameStore(frames, data.frames)
@@ -43,5 +45,6 @@ def _key(known: dict[Path, FrameWindow], window: FrameWindow) -> Path:
     """Name a window by the file of its last input, or by that and a number where a file has several frames."""
     last = window.inputs[-1]
     key = last.path if last.number == 0 else last.path.with_name(f"{last.path.name}#{last.number}")
+    key = key.with_name(f"{key.name}#backwards") if window.is_backwards else key
     known[key] = window
     return key

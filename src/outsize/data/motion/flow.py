@@ -1,10 +1,9 @@
 """How rain moves between frames: a field of motion by optical flow, from OpenCV or from pysteps.
 
-    frames, oldest first --> motion of each of the last pairs --> their mean, smoothed --> (2, row, column)
+    frames, oldest first --> motion of each of the last pairs --> their mean --> (2, row, column)
                                                                   pixels down and right in a step
 
-Neighbouring cells move alike, and what a single pair shows of a growing or dying cell is no motion: so the mean of
-three pairs, and a Gaussian of a sixteenth of the picture.
+What a single pair shows of a growing or dying cell is no motion: so the mean of three pairs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from outsize.errors import JobError, explain
 Motion = NDArray[np.float32]  # down and right, row, column; pixels in a step
 
 _PAIRS = 3
-_SMOOTHED = 16  # sides of the picture that are one standard deviation of the Gaussian
+_SPREAD = (
+    16  # one in so many of the sides of a picture: how far the motion of a corner is spread, by a Gaussian
+)
 _FULL_LEVEL = 5300.0  # the level of 100 mm/h, which is white in what OpenCV is given
 _CORNERS, _LEAST_CORNERS = 1000, 8
 
@@ -44,7 +45,8 @@ def _dis(frames: Sequence[Levels]) -> Motion:
     grey = [_as_grey(frame) for frame in frames[-_PAIRS - 1 :]]
     pairs = pairwise(grey)
     across = np.mean([search.calc(before, after, None) for before, after in pairs], axis=0)
-    return _smoothed(np.moveaxis(across[..., ::-1], 2, 0))
+    motion: Motion = np.moveaxis(across[..., ::-1], 2, 0).astype(np.float32)
+    return motion
 
 
 def _lucas_kanade(frames: Sequence[Levels]) -> Motion:
@@ -104,7 +106,7 @@ def _as_grey(levels: Levels) -> NDArray[np.uint8]:
 
 def _smoothed(fields: NDArray[np.float32]) -> NDArray[np.float32]:
     cv2, side = _opencv(), max(fields.shape[1:])
-    blurred = [cv2.GaussianBlur(np.ascontiguousarray(each), (0, 0), side / _SMOOTHED) for each in fields]
+    blurred = [cv2.GaussianBlur(np.ascontiguousarray(each), (0, 0), side / _SPREAD) for each in fields]
     return np.stack(blurred).astype(np.float32)
 
 

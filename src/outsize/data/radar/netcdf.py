@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -159,18 +160,30 @@ def _axis(
 
 def _crs(held: dict[str, Any], rain: Any) -> str | None:
     """Return the coordinate system that the grid mapping of CF tells; longitudes alone are those of WGS 84."""
+    mapping = held.get(str(hdf5.attribute(rain, "grid_mapping", "")))
+    if mapping is not None:
+        known = {key: _plain(hdf5.attribute(mapping, key)) for key in mapping.attrs}
+        return _crs_of_mapping(json.dumps(known, default=str))
+    has_degrees = _of_standard(held, "longitude") is not None or "lon" in held or "longitude" in held
+    return _degrees() if has_degrees else None
+
+
+@lru_cache(maxsize=16)  # all frames have one, and to make it takes longer than to read a frame
+def _crs_of_mapping(known: str) -> str | None:
     from pyproj import CRS
     from pyproj.exceptions import CRSError
 
-    mapping = held.get(str(hdf5.attribute(rain, "grid_mapping", "")))
     try:
-        if mapping is not None:
-            known = {key: _plain(hdf5.attribute(mapping, key)) for key in mapping.attrs}
-            return str(CRS.from_cf(known).to_wkt())
+        return str(CRS.from_cf(json.loads(known)).to_wkt())
     except (CRSError, KeyError, ValueError, TypeError):
         return None
-    has_degrees = _of_standard(held, "longitude") is not None or "lon" in held or "longitude" in held
-    return str(CRS.from_epsg(4326).to_wkt()) if has_degrees else None
+
+
+@lru_cache(maxsize=1)
+def _degrees() -> str:
+    from pyproj import CRS
+
+    return str(CRS.from_epsg(4326).to_wkt())
 
 
 def _plain(value: Any) -> Any:

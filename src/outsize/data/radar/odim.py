@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +83,24 @@ def _time(told: tuple[Any, str, str]) -> int | None:
 
 
 def _georef(file: Any) -> GeoRef:
-    from pyproj import CRS, Transformer
-    from pyproj.exceptions import ProjError
-
     where = file.get("where")
     wanted = ("projdef", "xscale", "yscale", "UL_lon", "UL_lat")
     if where is None or any(name not in where.attrs for name in wanted):
         return NO_PLACE
     projdef, across, down, longitude, latitude = (hdf5.attribute(where, name) for name in wanted)
+    crs_wkt, x, y = _corner(str(projdef), float(longitude), float(latitude))
+    return GeoRef(crs_wkt, (float(across), 0.0, x, 0.0, -float(down), y)) if crs_wkt else NO_PLACE
+
+
+@lru_cache(maxsize=16)  # all frames have one
+def _corner(projdef: str, longitude: float, latitude: float) -> tuple[str, float, float]:
+    """Return a coordinate system and where its upper left corner is; "" for one that is not understood."""
+    from pyproj import CRS, Transformer
+    from pyproj.exceptions import ProjError
+
     try:
         crs = CRS.from_user_input(projdef)
         x, y = Transformer.from_crs(4326, crs, always_xy=True).transform(longitude, latitude)
     except ProjError:
-        return NO_PLACE
-    return GeoRef(crs.to_wkt(), (float(across), 0.0, float(x), 0.0, -float(down), float(y)))
+        return "", 0.0, 0.0
+    return str(crs.to_wkt()), float(x), float(y)

@@ -35,6 +35,16 @@ class FrameWindow:
         return self.inputs[-1].time_s
 
     @property
+    def is_backwards(self) -> bool:
+        """Whether it is played backwards."""
+        return self.inputs[0].time_s > self.inputs[-1].time_s
+
+    def backwards(self) -> FrameWindow:
+        """Return the same frames, the last one first: what grows decays."""
+        turned = self.every[::-1]
+        return FrameWindow(turned[: len(self.inputs)], turned[len(self.inputs) :])
+
+    @property
     def every(self) -> tuple[Frame, ...]:
         """All frames."""
         return (*self.inputs, *self.targets)

@@ -49,7 +49,8 @@ class FrameStore:
 
     def scene(self, window: FrameWindow, cache: Path) -> LabelledScene:
         """Describe the inputs of a window with its targets."""
-        section, stem = self._section, in_a_name(window.issued_s)
+        section = self._section
+        stem = in_a_name(window.issued_s) + ("-back" if window.is_backwards else "")
         places = self._places(window.every, cache)
         inputs = [places[frame] for frame in window.inputs]
         if section.flow != "none":

@@ -6,7 +6,7 @@ from outsize.tasks.info import TaskInfo
 
 _FIRST_SECTIONS = """\
 [model]
-name = "unet"        # or "convlstm"
+name = "unet"        # or "convlstm", with num_in = 10 instead of levels
 levels = 4
 width = 24
 

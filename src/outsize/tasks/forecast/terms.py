@@ -85,13 +85,17 @@ def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module
     losses = _losses(loss_names)
 
     def loss(model: nn.Module, images: Tensor) -> Tensor:
-        planes = images.contiguous(memory_format=torch.contiguous_format)
-        frames = (planes.to(torch.float32) - 0.5) * 2.0
-        answer = model(frames.contiguous(memory_format=torch.channels_last))
-        numbers = torch.zeros(answer.shape, dtype=torch.int16)
+        answer = model(_normed_on_shapes(images))
+        # no memory of their own: those of a batch are there before
+        numbers = torch.zeros((), dtype=torch.int16).expand(answer.shape)
         return torch.stack([each.sum(answer, numbers) for each in losses.values()]).sum()
 
     return loss
+
+
+def _normed_on_shapes(images: Tensor) -> Tensor:
+    planes = images.contiguous(memory_format=torch.contiguous_format)
+    return ((planes.to(torch.float32) - 0.5) * 2.0).contiguous(memory_format=torch.channels_last)
 
 
 def count_terms(
