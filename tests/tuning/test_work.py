@@ -16,6 +16,7 @@ from outsize.job import Job, load_job
 from outsize.progress import Reporter
 from outsize.report.tuned import Tuned, read_tuned
 from outsize.runs import RunFolder
+from outsize.tuning import trial
 from outsize.tuning import work as module
 from outsize.tuning.space import space_of
 from outsize.tuning.study import Study, open_study
@@ -121,7 +122,7 @@ def test_several_workers_share_the_trials(study: Study, job: Job, trains: Callab
     trains("(run / 'words').write_text(' '.join(sys.argv))\nepoch(1, 0.5)\n")
     tuned = _work(study, job, 6, ("cuda:0", "cuda:1"))
     assert [each["number"] for each in tuned.rows] == list(range(6))
-    devices = {path.read_text().rpartition(" ")[2] for path in study.folder.rglob("words")}
+    devices = {path.read_text().split()[-2] for path in study.folder.rglob("words")}
     assert devices <= {"cuda:0", "cuda:1"}
 
 
@@ -146,3 +147,18 @@ def test_the_error_of_one_worker_ends_all_and_keeps_the_trials(
 def test_the_data_is_looked_through_once(study: Study, job: Job, trains: Callable[[str], None]) -> None:
     trains("known = run / 'data.json'\nepoch(1, float(known.exists()))\nknown.touch()\n")
     assert [each["score"] for each in _work(study, job, 3).rows] == [0.0, 1.0, 1.0]
+
+
+def test_a_trial_that_fails_on_a_full_disk_is_gone_on_with_when_there_is_room(
+    study: Study, job: Job, trains: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trains(
+        "if '--overwrite' in sys.argv and not (run / 'again').exists():\n"
+        "    (run / 'again').touch(); sys.exit(2)\nepoch(1, 0.5)\n"
+    )
+    with monkeypatch.context() as full:
+        full.setattr(trial, "_LEAST_FREE_BYTES", 1 << 62)
+        with pytest.raises(OutputError, match=r"ended on a full disk: found .* free"):
+            _work(study, job, 1)
+    assert [each.state.name for each in study.trials()] == ["RUNNING"]
+    assert [(each["state"], each["score"]) for each in _work(study, job, 1).rows] == [("done", 0.5)]

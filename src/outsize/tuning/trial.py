@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,11 +21,12 @@ from typing import IO
 
 from outsize.accounts import read_accounts
 from outsize.data.feeding import ended_by
-from outsize.errors import found_in, needed_in
+from outsize.errors import OutputError, explain, found_in, needed_in
 from outsize.runs import RunFolder, output_errors, read_json_lines
-from outsize.units import format_count
+from outsize.units import format_bytes, format_count
 
 _LOOK_S = 0.2
+_LEAST_FREE_BYTES = 1 << 20  # below, whatever failed is not to be trusted
 _DO_NOT_FIT = "PlanError: "
 # ends with its worker, which alone knows what it is for; else as `python -m outsize`
 _START = (
@@ -53,8 +55,8 @@ def run_trial(
 ) -> Ended:
     """Train the job of a run to its end, or until it is pruned, or all is to stop; `words` are more of its command."""
     job, seen = run.job, _Epochs(run.metrics, score_key)
-    if run.state.exists():
-        words = [*words, "--resume"]
+    # one that was killed before its first state begins anew
+    words = [*words, "--resume" if run.state.exists() else "--overwrite"]
     command = [sys.executable, "-c", _START, "train", str(job), "--quiet", *words]
     said = run.path / "errors.txt"
     with output_errors(said), said.open("wb+") as errors:
@@ -136,6 +138,11 @@ class _Epochs:
 
 def _why_not(run: RunFolder, line: str, best: float | None) -> Ended:
     """Return why a training failed: one that does not fit was pruned by the planner, before it ran."""
+    free_bytes = shutil.disk_usage(run.path).free
+    if free_bytes < _LEAST_FREE_BYTES:  # no fault of its values: it is gone on with when there is room
+        found, need = f"{format_bytes(free_bytes)} free", "room for its files"
+        remedy = "free space and repeat the command, which goes on with it"
+        raise OutputError(explain(f"trial {run.path} ended on a full disk", found, need, remedy))
     accounts = read_accounts(run)
     error = accounts[-1].error if accounts else ""
     if error.startswith(_DO_NOT_FIT):
