@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from outsize.errors import JobError, RanksError, explain
+from outsize.errors import RanksError, explain
 from outsize.files.beside import written_beside
 from outsize.job import load_job
 from outsize.job.naming import naming
@@ -39,12 +39,6 @@ def launch(
             "run this where Slurm is, or add --dry-run to write the script only",
         )
         raise RanksError(explain("no Slurm to submit to", "no sbatch", need, remedy))
-    if nodes * per_node > job.train.batch:
-        found, need = (
-            f"{nodes * per_node} ranks for train.batch = {job.train.batch}",
-            "a sample for each rank",
-        )
-        raise JobError(explain("more ranks than samples", found, need, "take fewer, or a larger train.batch"))
     with naming(job_path):
         request, _ = ask_for(job, nodes * per_node, gpu, reporter)
     asked = allocate(request, nodes, per_node, job.train.workers if request.gpus else 0, minutes)

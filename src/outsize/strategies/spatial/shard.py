@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -46,6 +47,17 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
+class _Copied:
+    """What has come to the host, on its way to the device; waited for after the messages."""
+
+    pairs: Sequence[tuple[Tensor, Tensor]]
+
+    def wait(self) -> None:
+        for come, own in self.pairs:
+            come.copy_(own)
+
+
+@dataclass(frozen=True)
 class Shard:
     """The part of a picture that one rank holds, among those that share the picture."""
 
@@ -61,11 +73,21 @@ class Shard:
 
     def carry(self, messages: Sequence[Message]) -> list[Work]:
         """Let messages go, all at once; in the same order on all ranks."""
+        if any(each.come.is_cuda for each in messages) and torch.cuda.device_count() < self.world.local_size:
+            return self._by_host(messages)
         ways = []
         for peer, out, come in messages:
             ways += [dist.P2POp(dist.isend, out.contiguous(), peer)] if out.numel() else []
             ways += [dist.P2POp(dist.irecv, come, peer)] if come.numel() else []
         return [*dist.batch_isend_irecv(ways)] if ways else []
+
+    def _by_host(self, messages: Sequence[Message]) -> list[Work]:
+        """Let messages of a GPU that ranks share go by gloo, which sends none from there."""
+        hosted = [
+            Message(peer, out.cpu(), torch.empty_like(come, device="cpu")) for peer, out, come in messages
+        ]
+        pairs = [(each.come, own.come) for each, own in zip(messages, hosted, strict=True)]
+        return [*self.carry(hosted), _Copied(pairs)]
 
     def gathered(self, own: Tensor) -> Tensor:
         """Return a row of numbers of each rank that has a part of the picture."""
