@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyogrio
 import pytest
+import shapely
 import torch
 from PIL import Image
 from tests.tasks.detect.painted import STATISTICS, PaintedFinder, paint, write_scene
@@ -26,13 +27,14 @@ from outsize.files.ownership import NONE_GIVEN
 from outsize.infer.ready import Ready
 from outsize.infer.stream import Settings
 from outsize.job import ClassSpec, PredictSection, load_job
+from outsize.metrics.kitti import kitti_scores
 from outsize.plan.plan import Tiling, unplanned
 from outsize.progress import Reporter
 from outsize.raster.reading import describe
 from outsize.runs import RunFolder
-from outsize.tasks.detect.files import as_named, read_boxes
+from outsize.tasks.detect.files import as_named, read_boxes, write_boxes
 from outsize.tasks.detect.predict import predict_one, predict_scenes, products_for
-from outsize.tasks.detect.settle import no_found
+from outsize.tasks.detect.settle import FoundBoxes, no_found
 from outsize.tasks.detect.terms import halo
 
 QUIET = Reporter("quiet")
@@ -57,9 +59,13 @@ workers = 1
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    draw_streets(tmp_path, 4, seed=0, size=(75, 248))
-    path = tmp_path / "job.toml"
-    path.write_text(JOB.format(folder=tmp_path))
+    return _with_streets(tmp_path, (75, 248))
+
+
+def _with_streets(folder: Path, size: tuple[int, int]) -> Path:
+    draw_streets(folder, 4, seed=0, size=size)
+    path = folder / "job.toml"
+    path.write_text(JOB.format(folder=folder))
     return path
 
 
@@ -103,6 +109,26 @@ def test_a_detector_that_finds_nothing_has_files_and_scores(job: Path) -> None:
     assert scores["box"]["ap"] == 0
     report([run.path], out=None, reporter=QUIET)
     assert "do not reach all recalls" in (run.path / "report.html").read_text()
+
+
+def test_pictures_that_are_read_smaller_are_scored_in_the_pixels_of_their_files(tmp_path: Path) -> None:
+    job = _with_streets(tmp_path, (151, 497))
+    train(job, overrides=["data.shrink=2"], device_name="cpu", mode="new", reporter=QUIET)
+    run = RunFolder(Path(load_job(job).run))
+    (entry,) = predict(run.path, [], out=None, overrides=(), device_name="cpu", reporter=QUIET)
+    assert (entry["height"], entry["width"]) == (151, 497)
+    truth = read_kitti(tmp_path / "label_2" / f"{Path(entry['scene']).stem}.txt")
+    true = truth.take(np.isin(truth.labels, ["Car", "Pedestrian", "Cyclist"]))
+    ids = np.array([["Car", "Pedestrian", "Cyclist"].index(label) for label in true.labels])
+    perfect = FoundBoxes(true.sides, ids, true.scores)
+    names = ["Car", "Pedestrian", "Cyclist"]
+    write_boxes(Path(entry["map"]), perfect, describe(Path(entry["scene"])), names)
+    scores = evaluate(run.path, split="test", reporter=QUIET)
+    assert scores["box"]["ap"] == pytest.approx(1)
+    counted = kitti_scores([truth], [as_named(perfect, names)], ("Car",)).as_dict()["Car"]
+    assert scores["kitti"]["Car"]["height"]["num_valid"] == counted["height"]["num_valid"]
+    with Image.open(run.picture) as picture:
+        assert picture.width == 497
 
 
 _LINE = "Car 0 0 -1 {} 1.5 1.6 4 1 1 20 -1.6\n"
@@ -157,6 +183,30 @@ def test_one_scene_into_one_file(tmp_path: Path) -> None:
     assert sorted(read_boxes(tmp_path / "found.json").sides.tolist()) == sorted(sides.tolist())
     tree = json.loads((tmp_path / "found.json").read_text())
     assert tree["categories"] == [{"id": 1, "name": "car"}]
+
+
+@pytest.mark.parametrize("shrink", [1, 2])
+def test_files_have_the_pixels_of_the_picture_on_disk(shrink: int, tmp_path: Path) -> None:
+    pixels, sides = paint(150, 200, 10, seed=2)
+    large, sides = pixels.repeat(2, 1).repeat(2, 2), sides * 2
+    large = np.pad(large, ((0, 0), (0, 1), (0, 1)))  # what is left of a square at the edge is not read
+    Image.fromarray(np.moveaxis(large, 0, -1)).save(tmp_path / "a.png")
+    info = replace(describe(tmp_path / "a.png").shrunk(shrink), band_names=("band_1", "band_2", "band_3"))
+    section = _section(tmp_path)
+    section = section.model_copy(update={"boxes": section.boxes.model_copy(update={"vectors": "gpkg"})})
+    products = products_for(tmp_path / "a", section, info)
+    (entry,) = predict_scenes(tmp_path, _ready(), [(info, products)], section, QUIET)
+    assert (entry["height"], entry["width"]) == (301, 401)
+    (image,) = json.loads((tmp_path / "a.json").read_text())["images"]
+    assert (image["height"], image["width"]) == (301, 401)
+    found = read_boxes(tmp_path / "a.json")
+    assert sorted(found.sides.tolist()) == sorted(sides.tolist())
+    assert sorted(read_kitti(tmp_path / "a.txt", 16).sides.tolist()) == sorted(sides.tolist())
+    outlines = shapely.from_wkb(pyogrio.raw.read(tmp_path / "a.gpkg", layer="car")[2])
+    corners = np.abs(shapely.get_coordinates(outlines))
+    assert corners.max(0).tolist() == found.take(found.scores >= 0.5).sides[:, 2:].max(0).tolist()
+    with Image.open(tmp_path / "a_boxes.png") as picture:
+        assert picture.width == 401
 
 
 def test_scenes_with_a_place_have_layers_and_pictures_have_none(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from tests.data.formats.boxed.box_pictures import boxed, file, picture
 
 from outsize.data.boxes import IGNORED, NEUTRAL, SceneBoxes, gather
 from outsize.data.catalogue import find_data
+from outsize.data.scenes import LabelledScene
 from outsize.data.statistics import BandStatistics
 from outsize.errors import DataError
 from outsize.job import ClassSpec, DataSection, TrainSection
 from outsize.progress import Reporter
+from outsize.raster.reading import describe
 from outsize.tasks.detect.settle import FoundBoxes
 from outsize.tasks.detect.truth import are_counted, beside, named_truth, open_samples, score
 from outsize.tasks.task import ToLearn
@@ -60,8 +62,13 @@ def test_classes_that_kitti_does_not_know_have_cocos_measure_alone() -> None:
     assert score([truth], [nothing], data).coco.ap == 0
 
 
-def test_what_has_its_middle_outside_is_neither_scored_nor_wrong() -> None:
-    truth, found = beside(_truth(), _found((0, 0, 100, 50), (250, 0, 260, 60)), [Window(0, 0, 100, 150)])
+@pytest.mark.parametrize("shrink", [1, 2])
+def test_what_has_its_middle_outside_is_neither_scored_nor_wrong(shrink: int, tmp_path: Path) -> None:
+    found_ones = _found((0, 0, 100, 50), (250, 0, 260, 60))
+    picture(tmp_path / "a.png", (100, 400))
+    image = describe(tmp_path / "a.png").shrunk(shrink)
+    scene = LabelledScene(image, image, areas=(Window(0, 0, 100 // shrink, 150 // shrink),))
+    truth, found = beside(_truth(), found_ones, scene)
     assert truth.class_ids.tolist() == [0, NEUTRAL, NEUTRAL]
     assert truth.boxes.labels.tolist() == ["Auto", IGNORED, IGNORED]
     assert found.sides.tolist() == [[0, 0, 100, 50]]

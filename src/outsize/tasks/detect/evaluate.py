@@ -13,7 +13,7 @@ from outsize.job import Job
 from outsize.metrics.kitti import DIFFICULTIES, NUM_SAMPLES, READINGS, most_ap
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.tasks.detect.files import read_boxes, results_of
+from outsize.tasks.detect.files import as_on_disk, read_boxes, results_of
 from outsize.tasks.detect.picture import draw_boxes
 from outsize.tasks.detect.settle import FoundBoxes
 from outsize.tasks.detect.truth import beside, score, true_boxes
@@ -121,7 +121,7 @@ def _read(
     with reporter.bar("evaluate", len(subjects), "scene") as bar:
         for subject, path in zip(subjects, paths, strict=True):
             truth = true_boxes(subject.scene, files)
-            pairs.append(beside(truth, read_boxes(path), subject.scene.areas, subject.inside))
+            pairs.append(beside(truth, read_boxes(path), subject.scene, subject.inside))
             bar.advance()
     return [truth for truth, _ in pairs], [found for _, found in pairs]
 
@@ -136,4 +136,4 @@ def _draw(run: RunFolder, job: Job, subject: Subject, truth: SceneBoxes, found: 
     true = FoundBoxes(truth.boxes.sides, truth.class_ids, truth.boxes.scores).take(counts)
     panels = {f"{subject.name}: {len(true)} labelled": true, f"{len(found)} found": found}
     classes = [(each.name, each.colour) for each in job.data.classes]
-    draw_boxes(run.picture, subject.scene.image, panels, classes, bands=job.data.bands)
+    draw_boxes(run.picture, as_on_disk(subject.scene.image), panels, classes, bands=job.data.bands)

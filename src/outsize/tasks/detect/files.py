@@ -19,7 +19,7 @@ from outsize.files.ownership import MADE_BY, NONE_GIVEN, Consent
 from outsize.infer.ledger import file_beside, read_ledger
 from outsize.job import BoxesSection
 from outsize.raster.polygons import AreaOfInterest
-from outsize.raster.reading import SceneInfo
+from outsize.raster.reading import SceneInfo, describe
 from outsize.raster.vectors import write_objects
 from outsize.runs import RunFolder, read_json, write_text
 from outsize.tasks.detect.picture import draw_boxes
@@ -114,6 +114,11 @@ def results_of(run: RunFolder, scenes: Sequence[LabelledScene]) -> list[tuple[Pa
             raise RunError(explain(f"no boxes of {path.name}", found, "a predicted scene", remedy))
         files.append((results, float(entry["min_score"])))
     return files
+
+
+def as_on_disk(info: SceneInfo) -> SceneInfo:
+    """Return a picture that is read smaller as its file has it, for boxes are in the pixels of the file."""
+    return info if info.shrink == 1 else describe(info.path)
 
 
 def as_named(found: FoundBoxes, names: Sequence[str]) -> Boxes:

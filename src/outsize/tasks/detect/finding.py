@@ -24,7 +24,7 @@ from outsize.infer.prepare import make_prepare
 from outsize.infer.stream import Prepare, Settings, Waits
 from outsize.plan.plan import Tiling
 from outsize.raster.reading import SceneInfo
-from outsize.tasks.detect.settle import FoundBoxes, settle
+from outsize.tasks.detect.settle import FoundBoxes, no_found, settle
 from outsize.tasks.detect.terms import detector
 from outsize.tiles.grid import cover
 from outsize.tiles.window import Tile, Window
@@ -87,19 +87,23 @@ def find_boxes(
     advance: Callable[[], Any] = lambda: None,
     waits: Waits | None = None,
 ) -> Iterator[tuple[int, FoundBoxes]]:
-    """Yield number and boxes of each scene, in an order of its own: those of one form follow each other."""
+    """Yield number and boxes of each scene, in an order of its own: those of one form follow each other.
+
+    A picture may be read smaller; its boxes are in the pixels of its file.
+    """
     tiles = [finder.tiles(*each) for each in scenes]
     seen: dict[int, list[tuple[Tile, FoundBoxes]]] = {index: [] for index in range(len(scenes))}
     for index, own in enumerate(tiles):
         if not own:
-            yield index, settle((), scenes[index][0].window)
+            yield index, no_found()
     waits = waits or Waits()
     for batch, found in _detected(finder, scenes, _batches(finder, scenes, tiles), waits):
         for (index, tile), own_boxes in zip(batch, found, strict=True):
             seen[index].append((tile, own_boxes))
             advance()
             if len(seen[index]) == len(tiles[index]):
-                yield index, settle(seen.pop(index), scenes[index][0].window)
+                info = scenes[index][0]
+                yield index, settle(seen.pop(index), info.window).scaled(info.shrink)
 
 
 def _batches(

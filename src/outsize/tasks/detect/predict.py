@@ -22,7 +22,7 @@ from outsize.measure.usage import watching, write_usage
 from outsize.progress import Reporter
 from outsize.raster.polygons import AreaOfInterest
 from outsize.raster.reading import SceneInfo
-from outsize.tasks.detect.files import BoxProducts, write_products
+from outsize.tasks.detect.files import BoxProducts, as_on_disk, write_products
 from outsize.tasks.detect.finding import BoxFinder, find_boxes
 from outsize.tasks.detect.settle import FoundBoxes
 from outsize.tasks.detect.truth import are_counted
@@ -121,7 +121,8 @@ def _leave(
 ) -> dict[str, Any]:
     """Write the files of one scene, and return what was done, for predict.json."""
     card, start_s = ready.card, time.perf_counter()
-    found = found.take(are_counted(found.sides, (), products.inside))
+    found = found.take(are_counted(found.sides, (), products.inside, info.shrink))
+    info = as_on_disk(info)
     classes = [(each.name, each.colour) for each in card.classes]
     with ExitStack() as held:
         held.enter_context(taking(products.paths, info.path, products.consent, partial(reporter.say, "lock")))

@@ -48,6 +48,10 @@ class FoundBoxes:
         """Return boxes of a window in the rows and columns of what it was cut out of."""
         return FoundBoxes(self.sides + np.array([window.col, window.row] * 2), self.class_ids, self.scores)
 
+    def scaled(self, factor: float) -> FoundBoxes:
+        """Return the boxes of the picture at another size."""
+        return FoundBoxes(self.sides * factor, self.class_ids, self.scores)
+
 
 def no_found() -> FoundBoxes:
     """Return the boxes of a picture in which nothing was found."""

@@ -46,11 +46,11 @@ class BoxScores:
 
 
 def true_boxes(scene: LabelledScene, files: BoxFiles) -> SceneBoxes:
-    """Read the true boxes of a scene, at the size it is read at."""
+    """Read the true boxes of a scene, in the pixels of its file, whatever size it is read at."""
     if scene.boxes is None:
         need, remedy = "boxes", "set task = 'detect' and train again"
         raise DataError(explain(f"{scene.image.path} is not labelled by boxes", "other labels", need, remedy))
-    return files.of(scene.boxes, scene.image.shrink)
+    return files.of(scene.boxes)
 
 
 def open_samples(given: ToLearn, reporter: Reporter) -> tuple[Samples, NDArray[np.int64] | None]:
@@ -73,10 +73,13 @@ def named_truth(held: SceneBoxes, data: DataSection) -> Boxes:
 
 
 def are_counted(
-    sides: NDArray[np.float64], areas: Sequence[Window], inside: AreaOfInterest | None
+    sides: NDArray[np.float64], areas: Sequence[Window], inside: AreaOfInterest | None, shrink: int = 1
 ) -> NDArray[np.bool_]:
-    """Say which boxes have their middle in one of the areas, and in the area of interest."""
-    across, down = (sides[:, 0] + sides[:, 2]) / 2, (sides[:, 1] + sides[:, 3]) / 2
+    """Say which boxes have their middle in one of the areas, and in the area of interest.
+
+    Sides are in pixels of the file, areas in those that are read, each of `shrink` a side.
+    """
+    across, down = (sides[:, 0] + sides[:, 2]) / 2 / shrink, (sides[:, 1] + sides[:, 3]) / 2 / shrink
     counted = np.full(len(sides), not areas)
     for area in areas:
         counted |= (area.row <= down) & (down < area.row_end) & (area.col <= across) & (across < area.col_end)
@@ -107,7 +110,7 @@ def validate(model: nn.Module, held: HeldBack) -> dict[str, float]:
     found: list[FoundBoxes] = []
     for index, own in find_boxes(finder, [(scene.image, scene.areas) for scene in held.scenes]):
         scene = held.scenes[index]
-        seen = beside(true_boxes(scene, files), own, scene.areas)
+        seen = beside(true_boxes(scene, files), own, scene)
         truth.append(seen[0])
         found.append(seen[1])
     names = [each.name for each in card.classes]
@@ -118,18 +121,19 @@ def validate(model: nn.Module, held: HeldBack) -> dict[str, float]:
 
 
 def beside(
-    truth: SceneBoxes, found: FoundBoxes, areas: Sequence[Window], inside: AreaOfInterest | None = None
+    truth: SceneBoxes, found: FoundBoxes, scene: LabelledScene, inside: AreaOfInterest | None = None
 ) -> tuple[SceneBoxes, FoundBoxes]:
     """Put true and found boxes of one scene side by side, as far as they are in its areas.
 
     A true one outside does no harm to one that was found on the border: it becomes a place that is not scored.
     """
-    if not areas and inside is None:
+    if not scene.areas and inside is None:
         return truth, found
-    counted = are_counted(truth.boxes.sides, areas, inside)
+    limits = scene.areas, inside, scene.image.shrink
+    counted = are_counted(truth.boxes.sides, *limits)
     labels = np.where(counted, truth.boxes.labels, IGNORED)
     placed = SceneBoxes(replace(truth.boxes, labels=labels), np.where(counted, truth.class_ids, NEUTRAL))
-    return placed, found.take(are_counted(found.sides, areas, inside))
+    return placed, found.take(are_counted(found.sides, *limits))
 
 
 def _as_objects(boxes: SceneBoxes | FoundBoxes) -> list[Object]:
