@@ -45,9 +45,10 @@ def _ranks(
 
 def test_more_ranks_than_samples_or_rows_are_refused(job_path: Path, tmp_path: Path) -> None:
     asked = ("--quiet", "--spread", "exchange", "--set", "train.tile_px=8")
-    first = _ranks(tmp_path, 3, str(job_path), *asked)[0]
+    first, *others = _ranks(tmp_path, 3, str(job_path), *asked)
     assert "a picture is too small for 3 ranks along a side: found 8 px, needed at least 12 px" in first
     assert "there are more GPUs than samples in a batch: found --gpus 3 for train.batch = 2" in first
+    assert others == ["", ""]
 
 
 def test_a_mistake_in_the_job_is_reported_once(job_path: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -103,6 +104,27 @@ def test_ranks_of_other_jobs_are_told_apart(tmp_path: Path) -> None:
     first, second = _run(tmp_path, rank_of(0, 2, port), rank_of(1, 2, port, JOB="b"))
     assert first.startswith("rank 1 has another job: found 'b', needed 'a' as rank 0 has it; start")
     assert second.startswith("rank 0 has another job: found 'a', needed 'b' as rank 1 has it; start")
+
+
+def _refuse_late() -> None:
+    try:
+        with joined() as world:
+            world.barrier()
+            importlib.import_module("torch.distributed.nn.functional")  # as some of torch does by itself
+            world.owners(_refuse)
+    except RanksError as error:
+        print(error)
+
+
+def _refuse() -> None:
+    raise RanksError("too small")
+
+
+def test_a_refusal_of_one_is_told_by_that_one_alone(tmp_path: Path) -> None:
+    port = free_port()
+    first, *others = run(tmp_path, *(rank_of(rank, 3, port) for rank in range(3)), work=_refuse_late)
+    assert first == "too small\n"
+    assert others == ["another rank has reported why it ended\n"] * 2
 
 
 def _die() -> None:

@@ -14,6 +14,10 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+# Loaded before there is a group: its functions take the group of the moment as a default, and keep its connections open
+# after this rank has left. Parts of torch load it by themselves; others would then wait for who ends.
+import torch.distributed.nn.functional
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 _COLLECTIVE_S = 12 * 3600.0  # others wait while one plans, finishes a map, or predicts what nobody can share
