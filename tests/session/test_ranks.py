@@ -158,7 +158,8 @@ def test_ranks_train_as_one_process_does(
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(1, 2), *(pytest.param(*each, marks=pytest.mark.long) for each in ((2, 1), (3, 2)))]
+    ("first", "second"),
+    [(1, 2), *(pytest.param(*each, marks=pytest.mark.long) for each in ((2, 1), (3, 2), (1, 4), (4, 2)))],
 )
 def test_another_number_of_ranks_goes_on_in_the_middle_of_an_epoch(
     first: int, second: int, alone: tuple[Path, int | None], job: Path, gang: Gang, tmp_path: Path
