@@ -131,3 +131,19 @@ def test_what_mattered_is_told_once_enough_trials_tell(job: Job) -> None:
     found = study.importance()
     assert found.keys() == {"train.lr", "train.batch"}
     assert found["train.lr"] > found["train.batch"]
+
+
+def test_a_trial_that_ended_while_it_was_looked_at_is_not_taken_again(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = _open(job)
+    with study.taking(2) as first:
+        assert first is not None
+        before = study.trials()
+        study.tell(first, "done", 0.5)
+    looks = iter([before])  # the first look was made before the end was told
+    look = study.trials
+    monkeypatch.setattr(study, "trials", lambda: next(looks, None) or look())
+    with study.taking(2) as taken:
+        assert taken is not None
+        assert taken.number == 1

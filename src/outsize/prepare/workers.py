@@ -74,9 +74,10 @@ class Processes:
     def end(self, *, at_once: bool) -> None:
         """End them, `at_once` also in the middle of a call."""
         own = set(multiprocessing.active_children()) - self._others
-        self._executor.shutdown(wait=not at_once, cancel_futures=True)
         for process in own if at_once else ():
             process.kill()
+        # waited for, or the semaphores of its queues would be left to a warning at the end of this process
+        self._executor.shutdown(wait=True, cancel_futures=True)
         for process in own:
             process.join()
 

@@ -119,15 +119,19 @@ class Study:
             run = self.run_of(each.number)
             if each.state is not TrialState.RUNNING or holder_of(run.lock) is not None:
                 continue
-            try:
-                stack.enter_context(self._held(each.number))
-            except InUseError:
-                continue
-            trial = Trial(self._study, each._trial_id)
-            if each.params.keys() != self._space.keys():  # its worker was over while it was drawn
-                self._asked(partial(self._study.tell, trial, state=TrialState.FAIL))
-                continue
-            return TakenTrial(each.number, run, values_of(each.params, self._space), trial, goes_on=True)
+            with ExitStack() as held:
+                try:
+                    held.enter_context(self._held(each.number))
+                except InUseError:
+                    continue
+                if self.trials()[each.number].state is not TrialState.RUNNING:
+                    continue  # its worker has told how it ended, and let go of it, since we looked
+                trial = Trial(self._study, each._trial_id)
+                if each.params.keys() != self._space.keys():  # its worker was over while it was drawn
+                    self._asked(partial(self._study.tell, trial, state=TrialState.FAIL))
+                    continue
+                stack.push(held.pop_all())
+                return TakenTrial(each.number, run, values_of(each.params, self._space), trial, goes_on=True)
         return None
 
     def _new(self, stack: ExitStack, num_trials: int) -> TakenTrial | None:
