@@ -10,20 +10,26 @@ import typer
 from outsize.cli.options import JobPath, Overrides, Overwrite, Quiet, make_reporter
 from outsize.measure.address import refuse_little_address_space
 
+# what the script asks of a cluster
+Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Machines that the script asks for.")]
+GpusEach = Annotated[int, typer.Option("--gpus", min=1, help="Ranks on each machine, one for each GPU.")]
+TheirGpu = Annotated[
+    str | None, typer.Option("--gpu", help="GPU of those machines, such as v100-16; default: as here.")
+]
+TimeLimit = Annotated[
+    int | None, typer.Option("--minutes", min=1, help="Time limit; default: what the plan asks for.")
+]
+
 
 def launch(
     job: JobPath,
     set_: Overrides = None,
     *,
     slurm: Annotated[bool, typer.Option("--slurm", help="Write a script for Slurm.")] = False,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Ranks on each machine, one for each GPU.")] = 1,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", help="GPU of those machines, such as v100-16; default: as here.")
-    ] = None,
-    minutes: Annotated[
-        int | None, typer.Option("--minutes", min=1, help="Time limit; default: what the plan asks for.")
-    ] = None,
+    nodes: Nodes = 1,
+    gpus: GpusEach = 1,
+    gpu: TheirGpu = None,
+    minutes: TimeLimit = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Script to write; default: JOB.slurm.sh.", readable=False),
@@ -60,14 +66,10 @@ def pack(
         ),
     ] = None,
     data: Annotated[bool, typer.Option("--data", help="Take the data along, not only its list.")] = False,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines that the script asks for.")] = 1,
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Ranks on each machine, one for each GPU.")] = 1,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", help="GPU of those machines, such as v100-16; default: as here.")
-    ] = None,
-    minutes: Annotated[
-        int | None, typer.Option("--minutes", min=1, help="Time limit; default: what the plan asks for.")
-    ] = None,
+    nodes: Nodes = 1,
+    gpus: GpusEach = 1,
+    gpu: TheirGpu = None,
+    minutes: TimeLimit = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
