@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from outsize.raster.georef import NO_PLACE, GeoRef
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rasterio.io import DatasetReader
+    from rasterio.io import DatasetReader, DatasetWriter
 
     from outsize.tiles.window import Window
 
@@ -64,6 +65,35 @@ def open_raster(source: str, drivers: tuple[str, ...] | None = OWN_DRIVERS, **op
         ) from error
 
 
+@contextmanager
+def new_geotiff(
+    target: Path, grid: tuple[int, int, GeoRef], block_px: int, **profile: Any
+) -> Iterator[DatasetWriter]:
+    """Open a GeoTIFF on a grid of (height, width, place) to be written; it appears when the block is over.
+
+    `profile` is rasterio's: count, dtype, nodata and how it is compressed.
+    """
+    import rasterio
+    from rasterio.errors import RasterioError
+
+    height, width, georef = grid
+    profile = {"compress": "deflate", **profile}
+    profile |= {"driver": "GTiff", "height": height, "width": width, "bigtiff": "if_safer"}
+    if min(height, width) >= block_px:
+        profile |= {"tiled": True, "blockxsize": block_px, "blockysize": block_px}
+    if georef != NO_PLACE:  # a world file alone gives a grid without a coordinate system
+        profile["transform"] = rasterio.Affine(*georef.transform)
+    if georef.crs_wkt is not None:
+        profile["crs"] = rasterio.crs.CRS.from_wkt(georef.crs_wkt)
+    disk.make_folder(target.parent)
+    with disk.replacing(target) as partial:
+        try:
+            with rasterio.open(partial, "w", **profile) as out:
+                yield out
+        except RasterioError as error:
+            raise disk.incomplete(target, one_line(error.__cause__ or error)) from error
+
+
 def write_on_grid(
     target: Path,
     grid: tuple[int, int, GeoRef],
@@ -78,26 +108,10 @@ def write_on_grid(
 
     The file appears when it is complete. `profile` is rasterio's: dtype, nodata and how it is compressed.
     """
-    import rasterio
-    from rasterio.errors import RasterioError
     from rasterio.windows import Window as Place
 
-    height, width, georef = grid
-    profile |= {"driver": "GTiff", "count": 1, "height": height, "width": width}
-    profile |= {"compress": "deflate", "bigtiff": "if_safer"}
-    if min(height, width) >= block_px:
-        profile |= {"tiled": True, "blockxsize": block_px, "blockysize": block_px}
-    if georef != NO_PLACE:  # a world file alone gives a grid without a coordinate system
-        profile["transform"] = rasterio.Affine(*georef.transform)
-    if georef.crs_wkt is not None:
-        profile["crs"] = rasterio.crs.CRS.from_wkt(georef.crs_wkt)
-    disk.make_folder(target.parent)
-    with disk.replacing(target) as partial:
-        try:
-            with rasterio.open(partial, "w", **profile) as out:
-                out.update_tags(**tags)
-                for window in windows:
-                    place = Place(window.col, window.row, window.width, window.height)
-                    out.write(make(window), 1, window=place)
-        except RasterioError as error:
-            raise disk.incomplete(target, one_line(error.__cause__ or error)) from error
+    with new_geotiff(target, grid, block_px, count=1, **profile) as out:
+        out.update_tags(**tags)
+        for window in windows:
+            place = Place(window.col, window.row, window.width, window.height)
+            out.write(make(window), 1, window=place)
