@@ -3,7 +3,8 @@
     python benchmarks/replicas_speed.py --ranks 2 --rounds 10
 
 Each rank has the samples of its share, a U-Net with batch norm, and one thread. A round is some steps alone, then
-as many together, begun and ended by all at once; its ratio is the time alone over the time together.
+as many together, begun and ended by all at once; its ratio is the time alone over the time together. Seconds of CPU
+are told apart: they hold on a machine that does other things, too, but not how long a rank waited for another.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def _terms(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     return {"entropy": functional.cross_entropy(model(batch.images), labels, reduction="sum")}
 
 
-def _steps(world: World, asked: argparse.Namespace, *, together: bool) -> Callable[[], float]:
-    """Return what runs the steps of a round on this rank, and returns the seconds that the slowest took."""
+def _steps(world: World, asked: argparse.Namespace, *, together: bool) -> Callable[[], tuple[float, float]]:
+    """Return what runs the steps of a round on this rank, and returns the seconds that the slowest took, and of CPU."""
     torch.manual_seed(0)
     model = build_model("unet", num_classes=_CLASSES, in_channels=4, levels=4, width=asked.width).train()
     share = share_out(world, asked.samples * world.size)
@@ -51,14 +52,15 @@ def _steps(world: World, asked: argparse.Namespace, *, together: bool) -> Callab
     step = compose(model, _terms, plan, bf16=False, share=share if together else None)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
-    def run() -> float:
+    def run() -> tuple[float, float]:
         world.barrier()
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
         for _ in range(asked.steps):
             step(batch, last=True)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        return max(world.gather(time.perf_counter() - began_s))
+        took = world.gather((time.perf_counter() - began_s, time.process_time() - began_cpu_s))
+        return max(each for each, _ in took), sum(each for _, each in took) / world.size
 
     return run
 
@@ -67,24 +69,23 @@ def _rank(asked: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     with joined() as world:
         alone, together = (_steps(world, asked, together=each) for each in (False, True))
-        ratios = []
+        ratios, of_cpu = [], []
         for number in range(asked.rounds + 1):
-            one_s, other_s = alone(), together()
-            if number:  # the first warms up
-                ratios.append(one_s / other_s)
-                if world.is_owner:
-                    print(
-                        f"round {number}: alone {one_s:.3f} s, together {other_s:.3f} s, ratio {ratios[-1]:.3f}"
-                    )
+            (one_s, one_cpu_s), (other_s, other_cpu_s) = alone(), together()
+            if number == 0:  # warms up
+                continue
+            ratios.append(one_s / other_s)
+            of_cpu.append(one_cpu_s / other_cpu_s)
+            if world.is_owner:
+                print(
+                    f"round {number}: alone {one_s:.3f} s (CPU {one_cpu_s:.3f}), together {other_s:.3f} s (CPU"
+                    f" {other_cpu_s:.3f}), ratio {ratios[-1]:.3f} (CPU {of_cpu[-1]:.3f})"
+                )
         if world.is_owner:
-            low, high = min(ratios), max(ratios)
-            print(
-                f"median ratio {statistics.median(ratios):.3f}, {low:.3f} to {high:.3f}, {world.size} ranks, torch"
-            )
-            print(
-                f"{torch.__version__}, {asked.steps} steps of {asked.samples} x {asked.px} px on each rank",
-                flush=True,
-            )
+            for name, row in (("ratio", ratios), ("ratio of CPU", of_cpu)):
+                print(f"median {name} {statistics.median(row):.3f}, {min(row):.3f} to {max(row):.3f}")
+            each = f"{asked.steps} steps of {asked.samples} x {asked.px} px on each rank"
+            print(f"{world.size} ranks, torch {torch.__version__}, {each}", flush=True)
 
 
 def main() -> None:

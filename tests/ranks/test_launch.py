@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -44,18 +45,22 @@ def _read(folder: Path) -> list[str]:
     return [(folder / f"rank{rank}").read_text() for rank in range(2)]
 
 
-def test_all_ranks_run_to_the_end(tmp_path: Path) -> None:
+def test_all_ranks_run_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     assert _launch(tmp_path, "join", told) == 0
     assert _read(tmp_path) == ["join 2\n"] * 2
     assert told == []
+    assert not [*(tmp_path / "temporary").iterdir()], "nothing is left"
 
 
-def test_what_ends_by_itself_is_not_repeated(tmp_path: Path) -> None:
+def test_what_ends_by_itself_is_not_repeated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
     assert _launch(tmp_path, "refuse", told) == 2
     assert _read(tmp_path) == ["refuse 2\n"] * 2
     assert told == []
+    assert capfd.readouterr() == ("", ""), "the launcher says nothing beside what a rank has said"
 
 
 def test_a_rank_that_is_killed_has_all_begin_anew(tmp_path: Path) -> None:

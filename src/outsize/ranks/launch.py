@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -14,6 +16,7 @@ from outsize.ranks.pulse import LOST_ANOTHER, Phases
 RESTARTS = 1
 ENDS_WITH_LAUNCHER = "OUTSIZE_ENDS_WITH_LAUNCHER"  # set for the ranks: nobody would wait for them any more
 _QUIET = {"LOGLEVEL": "CRITICAL", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # a rank's own last line says what happened
+_TALKS = "torch.distributed.elastic.multiprocessing"  # of the launcher; it does not look at LOGLEVEL
 
 
 def launch(
@@ -29,6 +32,8 @@ def launch(
     Where a rank is killed by a signal all begin anew, up to `restarts` times, with the words that `again` makes. A
     rank that ends by itself has said why: it would say so again.
     """
+    if "LOGLEVEL" not in os.environ:
+        logging.getLogger(_TALKS).setLevel(_QUIET["LOGLEVEL"])
     # before the launcher is loaded, which reads it then
     os.environ |= {name: value for name, value in _QUIET.items() if name not in os.environ}
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -78,15 +83,16 @@ def _run(words: Sequence[str], num_ranks: int) -> None:
     os.environ[ENDS_WITH_LAUNCHER] = "1"
     if "OMP_NUM_THREADS" not in os.environ:  # else each rank would take all cores
         os.environ["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // num_ranks))
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=num_ranks,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,  # it would also repeat what ended by itself
-        monitor_interval=0.1,
-        logs_specs=DefaultLogsSpecs(),
-    )
-    elastic_launch(config, sys.executable)(*words)
+    with tempfile.TemporaryDirectory(prefix="outsize-launch-") as logs:  # which torch makes, and leaves there
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=num_ranks,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=0,  # it would also repeat what ended by itself
+            monitor_interval=0.1,
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        elastic_launch(config, sys.executable)(*words)

@@ -4,13 +4,15 @@
               the others' collectives fail               --> they look whether somebody said so, and leave, too
     round 1   all meet anew and agree on what comes next
 
-Numbers of the host go by gloo and never wait for a GPU; tensors of GPUs by NCCL, where each rank has one for itself.
+Numbers of the host go by gloo and never wait for a GPU, or if they are few and all ranks on one machine by `near`;
+tensors of GPUs go by NCCL, where each rank has one for itself.
 """
 
 from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +21,8 @@ import torch.distributed as dist
 # after this rank has left. Parts of torch load it by themselves; others would then wait for who ends.
 import torch.distributed.nn.functional
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+
+from outsize.ranks.near import Near, meet_near
 
 _COLLECTIVE_S = 12 * 3600.0  # others wait while one plans, finishes a map, or predicts what nobody can share
 _HEARD_S = 5.0  # for the others, to hear that a rank has left, before the store goes with it
@@ -42,6 +46,7 @@ class Meeting:
             tuple[Parts, str]
         ] = []  # in which order groups of some ranks are made in each round
         self._groups: dict[tuple[tuple[int, ...], str], dist.ProcessGroup] = {}  # of this round
+        self._near: dict[tuple[int, ...], Near | None] = {}  # of this round
         self._begin()
 
     def part(self, parts: Parts, name: str = "") -> None:
@@ -53,6 +58,23 @@ class Meeting:
     def group(self, ranks: tuple[int, ...], name: str = "") -> dist.ProcessGroup:
         """Return the group of a part; another name is another group of the same ranks."""
         return self._groups[ranks, name]
+
+    def near(self, ranks: tuple[int, ...]) -> Near | None:
+        """Return how few numbers go among ranks of a part, (): of all; None where they are on several machines.
+
+        All of them come by here, when they first have any.
+        """
+        if ranks not in self._near:
+            group = self._groups[ranks, ""] if ranks else None
+            num = len(ranks) or self._size
+
+            def tell(mine: Any) -> list[Any]:
+                told = [None] * num
+                dist.all_gather_object(told, mine, group=group)
+                return told
+
+            self._near[ranks] = meet_near(dist.get_rank(group), num, tell)
+        return self._near[ranks]
 
     def _make(self, parts: Parts, name: str) -> None:
         # by all ranks, also those that are not in it: made by its members alone, groups in another order never meet
@@ -131,6 +153,10 @@ class Meeting:
         if "nccl" in self._backend:  # its kernels would wait for the others for ever
             for group in (*self._groups.values(), dist.group.WORLD):
                 group._get_backend(torch.device("cuda")).abort()  # type: ignore[union-attr]
+        for near in self._near.values():
+            if near is not None:
+                near.close()
+        self._near.clear()
         self._groups.clear()
         dist.destroy_process_group()
 

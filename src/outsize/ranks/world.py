@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from outsize.ranks.meeting import Meeting
+from outsize.ranks.near import Near, takes
 from outsize.ranks.pulse import Pulse
 
 T = TypeVar("T")
@@ -75,9 +76,26 @@ class World:
 
     def add_up(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
-        if not self.is_alone:
+        near = self._near(tensor)
+        if near is not None:
+            tensor.copy_(near.gathered(tensor.reshape(-1)).sum(0).view(tensor.shape))
+        elif not self.is_alone:
             dist.all_reduce(tensor, group=self.group())
         return tensor
+
+    def gathered(self, own: Tensor) -> Tensor:
+        """Return a row of numbers of each process: of few, gloo's ring of sums would take twice the time."""
+        near = self._near(own)
+        if near is not None:
+            return near.gathered(own)
+        rows = own.new_empty((self.size, len(own)))
+        dist.all_gather_into_tensor(rows.view(-1), own, group=self.group())
+        return rows
+
+    def _near(self, tensor: Tensor) -> Near | None:
+        if self.meeting is None or self.is_alone or not takes(tensor):
+            return None
+        return self.meeting.near(self.members)
 
     def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """Sum numbers by name; all processes know the same names."""

@@ -46,8 +46,8 @@ def _norm_over(share: Share) -> Callable[..., Tensor]:
         *rest: Any,
     ) -> Tensor:
         training, momentum, eps, _ = rest
-        group = share.world.group()
-        return batch_norm_over_ranks(inputs, mean, var, weight, bias, training, momentum, eps, group=group)
+        world = share.world
+        return batch_norm_over_ranks(inputs, mean, var, weight, bias, training, momentum, eps, world=world)
 
     return batch_norm
 

@@ -12,7 +12,6 @@ from outsize.strategies.replicate.layers import (
     drawn_for_all,
     look_across,
     normalised,
-    of_each_rank,
 )
 from outsize.strategies.replicate.share import Share, share_out
 
@@ -22,7 +21,6 @@ __all__ = [
     "drawn_for_all",
     "look_across",
     "normalised",
-    "of_each_rank",
     "replicated",
     "share_out",
 ]

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
@@ -67,7 +66,7 @@ class _NormsAcross(TorchFunctionMode):
 
     def __init__(self, world: World) -> None:
         super().__init__()
-        self._group = world.group()
+        self._world = world
 
     def __torch_function__(
         self,
@@ -78,7 +77,7 @@ class _NormsAcross(TorchFunctionMode):
     ) -> Any:
         given = kwargs or {}
         return (
-            batch_norm_over_ranks(*args, **given, group=self._group)
+            batch_norm_over_ranks(*args, **given, world=self._world)
             if func is nn.functional.batch_norm
             else func(*args, **given)
         )
@@ -94,18 +93,16 @@ def batch_norm_over_ranks(  # noqa: PLR0913 (torch's arguments)
     momentum: float = 0.1,
     eps: float = 1e-5,
     *,
-    group: dist.ProcessGroup | None = None,
+    world: World,
 ) -> Tensor:
-    """Stand in for torch.nn.functional.batch_norm, by its own signature; `group` are the ranks, None: all."""
+    """Stand in for torch.nn.functional.batch_norm, by its own signature; `world` has the samples to look at."""
     if not training:
         return torch.batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps, False)
-    gathered = partial(of_each_rank, group=group)
-    result, mean, var, num = normalised(input, weight, bias, eps, gathered)
+    result, mean, var, num = normalised(input, weight, bias, eps, world.gathered)
     if running_mean is not None and running_var is not None:
-        with torch.no_grad():
-            running_mean.lerp_(mean.to(running_mean.dtype), momentum)
-            unbiased = var * (num / (num - 1).clamp(min=1))
-            running_var.lerp_(unbiased.to(running_var.dtype), momentum)
+        running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+        unbiased = var * (num / (num - 1).clamp(min=1))
+        running_var.lerp_(unbiased.to(running_var.dtype), momentum)
     return result
 
 
@@ -123,10 +120,11 @@ def normalised(
 class _Normalise(torch.autograd.Function):
     """Batch norm by the mean and variance of all ranks' samples.
 
-    torch's own norm by known statistics does most of it; the rest needs sums of all ranks, and is linear in x:
+    torch's own norm by known statistics finds the sums of this rank. With those of all, a second one gives a + b x, and
+    what is left is added in place:
 
-        gradient = gain grad  -  gain (sum grad + x^ sum grad x^) / num        x^ = (x - mean) scale
-                   torch's       a + b x, by channel
+        gradient = - gain (sum grad + x^ sum grad x^) / num  +  gain grad        x^ = (x - mean) scale
+                   a + b x, by channel
     """
 
     @staticmethod
@@ -139,14 +137,15 @@ class _Normalise(torch.autograd.Function):
         gathered: Gather,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         wide = _at_least_single(inputs)
-        # each rank's mean and squares around it, which lose no digits; then those of all around the mean of all
-        mean, var = torch.batch_norm_update_stats(wide, None, None, 0.0)  # var_mean takes four times as long
-        num = wide.new_tensor([wide.numel() / wide.shape[1]])
-        own = torch.cat((num, mean, var * num))
-        counts, means, around = gathered(own).split([1, len(mean), len(mean)], dim=1)
+        # few operations, for in small layers they take longer than the numbers: each rank's mean and variance around
+        # it, which lose no digits, then those of all around the mean of all
+        own = torch.cat((*torch.batch_norm_update_stats(wide, None, None, 0.0), _count(wide)))
+        means, variances, counts = gathered(own).tensor_split((wide.shape[1], 2 * wide.shape[1]), dim=1)
         total = counts.sum()
-        mean = (counts * means).sum(0) / total
-        var = (around + counts * (means - mean).square()).sum(0) / total
+        parts = (counts / total).view(-1)
+        mean = parts @ means
+        apart = means - mean
+        var = parts @ torch.addcmul(variances, apart, apart)
         result = nn.functional.batch_norm(wide, mean, var, weight, bias, eps=eps).to(inputs.dtype)
         ctx.save_for_backward(inputs, weight, mean, var, total)
         ctx.eps, ctx.has_bias, ctx.gathered = eps, bias is not None, gathered
@@ -157,18 +156,16 @@ class _Normalise(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         inputs, weight, mean, var, total = ctx.saved_tensors
         wide, seen = _at_least_single(grad), _at_least_single(inputs)
-        known = (mean, var, None, None, False, ctx.eps, [True, True, True])
-        grad_inputs, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
-            wide, seen, torch.ones_like(mean) if weight is None else weight, *known
+        _, grad_weight, grad_bias = torch.ops.aten.native_batch_norm_backward(
+            wide, seen, None, mean, var, None, None, False, ctx.eps, [False, True, True]
         )
-        of_all = ctx.gathered(torch.cat((grad_bias, grad_weight))).sum(0)
         # what the weight and the bias get is this rank's part: it is summed with all other gradients
-        shift, slope = (of_all / total).chunk(2)
-        scale = (var + ctx.eps).rsqrt()
-        gain = scale if weight is None else scale * weight
-        by_input = -gain * scale * slope
-        rest = -gain * shift - by_input * mean
-        grad_inputs += torch.addcmul(_by_channel(rest, wide), seen, _by_channel(by_input, wide))
+        of_all = ctx.gathered(torch.cat((grad_bias, grad_weight))).sum(0)
+        gain = (var + ctx.eps).rsqrt()
+        gain = gain if weight is None else gain * weight
+        shift, slope = of_all.view(2, -1) * (gain / -total)
+        grad_inputs = torch.batch_norm(seen, slope, shift, mean, var, False, 0.0, ctx.eps, False)
+        grad_inputs.addcmul_(wide, _by_channel(gain, wide))
         return (
             grad_inputs.to(grad.dtype),
             None if weight is None else grad_weight.to(weight.dtype),
@@ -178,11 +175,9 @@ class _Normalise(torch.autograd.Function):
         )
 
 
-def of_each_rank(own: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Gather a row of each rank: few numbers, of which gloo's ring of sums would take twice the time."""
-    rows = own.new_empty((dist.get_world_size(group), len(own)))
-    dist.all_gather_into_tensor(rows.view(-1), own, group=group)
-    return rows
+def _count(tensor: Tensor) -> Tensor:
+    """Return how many numbers each channel has."""
+    return torch.full((1,), tensor.numel() / tensor.shape[1], dtype=tensor.dtype, device=tensor.device)
 
 
 def _by_channel(numbers: Tensor, like: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def borders_of(
     core = min((tile.core for tile in spatial.tiles()), key=lambda each: each.num_px)
     tile = next(each for each in spatial.tiles() if each.core == core)
     rows, cols = (Side(_SOMEBODY, _SOMEBODY) if num > 1 else Side(None, None) for num in spatial.grid)
-    shard = _Unheard(rows, cols, tile, ALONE, spatial.grid)
+    shard = _Unheard(rows, cols, tile, ALONE, ALONE, spatial.grid)
     try:
         _forward(model, shard, num_bands, loss)
     except OutsizeError as error:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from outsize.plan.plan import Spatial
 from outsize.ranks import World
-from outsize.strategies.replicate import of_each_rank
 from outsize.tiles.window import Tile
 
 ROWS, COLS = 2, 3  # axes of a tensor (sample, channel, row, column)
@@ -65,6 +64,7 @@ class Shard:
     cols: Side
     tile: Tile  # in the picture: its core, and the window that is read
     world: World  # of those that share the picture, row by row of the grid
+    everyone: World  # of all pictures of the step
     grid: tuple[int, int]
 
     def side(self, axis: int) -> Side:
@@ -91,7 +91,7 @@ class Shard:
 
     def gathered(self, own: Tensor) -> Tensor:
         """Return a row of numbers of each rank that has a part of the picture."""
-        return of_each_rank(own, self.world.group())
+        return self.world.gathered(own)
 
 
 def shard_of(world: World, spatial: Spatial) -> Shard:
@@ -110,5 +110,6 @@ def shard_of(world: World, spatial: Spatial) -> Shard:
         Side(rank(row, col - 1), rank(row, col + 1)),
         spatial.tiles()[world.rank - first],
         world if num == world.size else world.split(parts),
+        world,
         spatial.grid,
     )

@@ -51,8 +51,8 @@ class _SumOverRanks(torch.autograd.Function):
         return ctx.shard.gathered(grad.reshape(-1)).sum(0).view(grad.shape), None
 
 
-def _batch_norm(shard: Shard, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ARG001 (as all rules)
-    return batch_norm_over_ranks(*args, **kwargs)
+def _batch_norm(shard: Shard, *args: Any, **kwargs: Any) -> Tensor:
+    return batch_norm_over_ranks(*args, **kwargs, world=shard.everyone)
 
 
 def _group_norm(
