@@ -19,9 +19,9 @@ from typing import Any
 from outsize.plan.links import Network, find_link
 from outsize.plan.machines import find_machine
 from outsize.plan.partition import Terms, cut_chain
-from outsize.plan.simulate import Played, play, stages_of
 from outsize.plan.simulate.cluster import STEP_SPREAD
 from outsize.plan.simulate.exchange import HostCopies, exposed_s, sum_gradients_s
+from outsize.plan.simulate.pipeline import Order, Played, play, stages_of
 from outsize.plan.simulate.replicas import slowest_of, split_input
 from outsize.plan.simulate.unets import FlatUNet
 from outsize.plan.times import Clock
@@ -240,7 +240,7 @@ def _gpipe(
     if again:
         works = tuple(replace(work, recompute_s=work.forward_s) for work in stages.works)
         stages = replace(stages, works=works)
-    return play(stages, num_micro, "gpipe", last_first=True, keeps_last=True)
+    return play(stages, num_micro, "gpipe", Order(last_first=True, keeps_last=True))
 
 
 def summit_pipes(num_micro: int | None = None) -> list[Pipe]:

@@ -154,6 +154,12 @@ class PlannedStage:
     forward_s: float = 1.0
     backward_s: float = 2.0  # without what is recomputed
     recomputes: bool = False  # keeps what comes in alone, and runs forward again before backward
+    kept_bytes: int = 0  # for each micro-batch on its way
+    fixed_bytes: int = (
+        0  # weights, gradients, the optimizer's state; what is saved where the stage runs again
+    )
+    weights_s: float | None = None  # of backward, what finds gradients of weights
+    split_s: float = 0.0  # that backward takes longer where these are found apart
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,10 @@ class Pipeline:
     messages: tuple[tuple[int, int, float], ...] = ()  # from a stage to a stage, in so many seconds
     copies_overlap: bool = True
     optimizer_bytes: tuple[int, ...] = ()  # by rank, what the optimizer keeps
+    ahead: int | None = (
+        None  # micro-batches on their way beyond the stages behind one's own; None: as is usual
+    )
+    longest_first: bool = False  # of what a rank may do, what has the longest way to go; else backward
 
     @property
     def num_ranks(self) -> int:

@@ -126,7 +126,8 @@ ARITHMETIC, GRADIENTS, NORMS, NORM_GRADIENTS, OPTIMIZER, REST = CLASSES = (
     "rest",
 )
 _PRECISION: dict[str, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
-_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv"}
+_BATCHED = {"bmm", "baddbmm"}  # of two results: neither is a weight
+_PRODUCTS = {"mm", "addmm", "mv", "addmv"} | _BATCHED
 
 
 def finds_gradients(kind: str, *, backward: bool) -> bool:
@@ -242,6 +243,16 @@ class Clock:
         return (op.pace or self.factors.get(NORMS, 1.0)) * op_seconds(
             replace(op, kind="mul"), self.rates, tf32=self.tf32, training=self.training
         )
+
+    def later_s(self, op: StepOp) -> tuple[float, float]:
+        """Return what of an operation finds gradients of weights, and how much longer it takes in two parts.
+
+        Both parts read the gradient, and Python calls the second one.
+        """
+        if not op.flops or not finds_gradients(op.kind, backward=op.backward) or op.kind in _BATCHED:
+            return 0.0, 0.0
+        again_s = self.op_s(replace(op, kind="copy", flops=0, moved_bytes=op.moved_bytes // 3))
+        return self.op_s(op) / 2, again_s + (GRADIENT_CALLS / 2 + FUSED_CALLS) * self.rates.host_op_s
 
     def taught(self, learnt: Learnt) -> Clock:
         """Return the clock that goes by what a real step has taught."""

@@ -11,7 +11,7 @@ from tests.plan.partition.chains import chains, plain
 
 from outsize.errors import PlanError
 from outsize.plan.partition import Chain, Terms, cut_chain, fold_chain
-from outsize.plan.simulate.pipeline import Played, ScheduleName, Stages, StageWork, play, stages_of
+from outsize.plan.simulate.pipeline import Order, Played, ScheduleName, Stages, StageWork, play, stages_of
 
 NAMES: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "zero-bubble")
 
@@ -49,11 +49,13 @@ def test_zero_bubble_fills_waits_with_gradients_of_weights() -> None:
 
 def test_recompute_starts_before_the_gradient_comes() -> None:
     late = play(Stages(tuple(StageWork(rank, 1.0, 3.0) for rank in range(4))), 4, "gpipe").step_s
-    early = play(_equal(4, recompute_s=1.0), 4, "gpipe", last_first=True).step_s
+    early = play(_equal(4, recompute_s=1.0), 4, "gpipe", Order(last_first=True)).step_s
     assert early == pytest.approx(
         late - 3
     )  # that of each rank but the last hides in its wait for the first gradient
-    assert play(_equal(4, recompute_s=1.0), 4, "gpipe", last_first=True, keeps_last=True).step_s < early
+    assert (
+        play(_equal(4, recompute_s=1.0), 4, "gpipe", Order(last_first=True, keeps_last=True)).step_s < early
+    )
 
 
 def _valid(played: Played, num_micro: int) -> None:

@@ -72,3 +72,15 @@ def test_stages_that_ran_out_of_memory_run_again_and_then_take_less_at_once() ->
     assert smaller is not None
     assert smaller.num_micro == 2
     assert tighter_stages(replace(again, num_micro=8), 8, more_parts=True) is None
+
+
+def test_the_schedule_is_chosen_by_time_and_memory_and_others_are_told() -> None:
+    costly = replace(_ASKED, num_stages=2, num_samples=8)
+    free, *others = stage_ways(costly, _chain, _KNOWN)
+    assert "8 micro-batches by " in free.name
+    schedules = {each.pipeline.schedule for each in (free, *others) if each.pipeline.num_micro == 8}
+    assert schedules == {"gpipe", "1f1b", "zero-bubble"}
+    tight = replace(costly, room_bytes=float(free.peak_bytes - 1))
+    taken, *others = stage_ways(tight, _chain, _KNOWN)
+    assert taken.peak_bytes < free.peak_bytes
+    assert any("needs" in each.as_rejected(taken).why for each in others if not each.fits)

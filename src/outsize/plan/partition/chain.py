@@ -32,6 +32,8 @@ class ChainLayer:
     weights_bytes: int = 0
     state_bytes: int = 0  # weights, gradients and what the optimizer keeps
     call: int = 0  # of the module of that name, which may run several times
+    weights_s: float = 0.0  # of backward, what finds gradients of weights
+    split_s: float = 0.0  # that backward takes longer where these are found apart
 
 
 _SUMMED = [each.name for each in fields(ChainLayer) if each.name not in ("name", "call")]
@@ -73,6 +75,15 @@ class Chain:
     def backward_s(self, first: int, end: int) -> float:
         """Return the time of layers in backward."""
         return self._seconds(self._sums["backward_s"], self._sums["backward_host_s"], first, end)
+
+    def later_s(self, first: int, end: int) -> tuple[float | None, float]:
+        """Return what of backward finds gradients of weights, None where it is not known, and what splitting adds."""
+        weights, kernels = (self._sums[name] for name in ("weights_s", "backward_s"))
+        if not weights[-1]:
+            return None, 0.0
+        own_s = kernels[end] - kernels[first]
+        share = (weights[end] - weights[first]) / own_s if own_s else 0.0
+        return share * self.backward_s(first, end), self._between("split_s", first, end)
 
     def saved_bytes(self, first: int, end: int) -> int:
         """Return what one micro-batch keeps in these layers until backward."""
@@ -154,7 +165,9 @@ def chain_of(step: StepFacts, clock: Clock) -> Chain:
     """
     names, place = _layers(step.ops)
     kernels, host = [(0.0, 0.0)] * len(names), [(0.0, 0.0)] * len(names)
+    apart = [(0.0, 0.0)] * len(names)
     for op, layer in place.items():
+        apart[layer] = _plus(apart[layer], clock.later_s(op))
         kernels[layer] = _added(kernels[layer], clock.op_s(op), backward=op.backward)
         host[layer] = _added(host[layer], clock.rates.host_op_s * host_calls(op), backward=op.backward)
     made, read = _uses(place)
@@ -170,7 +183,7 @@ def chain_of(step: StepFacts, clock: Clock) -> Chain:
             weights[min(readers)] += sizes[storage]
     kept = sum(each.size_bytes for each in step.storages if each.role == "optimizer") / max(1, sum(weights))
     layers = tuple(
-        ChainLayer(name, *ways, *hosts, saved[i], weights[i], int(weights[i] * (2 + kept)), call)
+        ChainLayer(name, *ways, *hosts, saved[i], weights[i], int(weights[i] * (2 + kept)), call, *apart[i])
         for i, ((name, call), ways, hosts) in enumerate(zip(names, kernels, host, strict=True))
     )
     streams = tuple(
@@ -184,6 +197,10 @@ def chain_of(step: StepFacts, clock: Clock) -> Chain:
 def _added(ways: tuple[float, float], seconds: float, *, backward: bool) -> tuple[float, float]:
     forward_s, backward_s = ways
     return (forward_s, backward_s + seconds) if backward else (forward_s + seconds, backward_s)
+
+
+def _plus(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _layers(ops: Iterable[StepOp]) -> tuple[list[tuple[str, int]], dict[StepOp, int]]:

@@ -18,7 +18,8 @@ from outsize.errors import PlanError, explain
 from outsize.plan.links import Network
 from outsize.plan.partition import Chain, Partition, Terms, cut_chain, fold_chain
 from outsize.plan.simulate.exchange import exposed_s, sum_gradients_s
-from outsize.plan.simulate.pipeline import Played, play, stages_of
+from outsize.plan.simulate.ordering import best_orders
+from outsize.plan.simulate.pipeline import Played, stages_of
 from outsize.plan.simulate.replicas import scaled
 from outsize.units import format_count
 
@@ -146,7 +147,8 @@ def _played_out(
 ) -> Arrangement:
     num_micro, num_stages = partition.terms.num_micro, partition.terms.num_ranks
     num_replicas = cluster.num_gpus // num_stages
-    played = play(stages_of(chain, partition), min(num_micro, _PLAYED))
+    stages = stages_of(chain, partition)
+    played = best_orders(stages, min(num_micro, _PLAYED), cluster.room_bytes)[0].played
     busiest_s = max(map(played.busy_s, range(num_stages))) / min(num_micro, _PLAYED)
     pipeline_s = played.step_s + busiest_s * max(0, num_micro - _PLAYED)
     summed_s = _gradients_s(chain, partition, played, cluster, num_replicas)

@@ -4,9 +4,9 @@
     rank 1     |F0|F1|F2|F3|     |B0 |B1 |B2 |B3 |
     rank 2        |F0|F1|F2|F3|B0 |B1 |B2 |B3 |            1F1B: backward as soon as there is one
 
-A rank never waits while it may run something; of what it may, backward goes first, then the later stage. Orders of
-named schedules follow from how many micro-batches a stage may have on their way. What comes out is an order that can be
-carried out as it stands, for it was.
+A rank never waits while it may run something; of what it may, backward goes first, or what has the longest way to go,
+then the later stage. Orders of named schedules follow from how many micro-batches a stage may have on their way. What
+comes out is an order that can be carried out as it stands, for it was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 
 from outsize.plan.partition import Chain, Partition
 
-__all__ = ["Beat", "Played", "StageWork", "Stages", "play", "stages_of"]
+__all__ = ["USUAL", "Beat", "Order", "Played", "ScheduleName", "StageWork", "Stages", "play", "stages_of"]
 
 ScheduleName = Literal["gpipe", "1f1b", "zero-bubble"]
 Doing = Literal["forward", "recompute", "backward", "weights"]
@@ -38,6 +38,31 @@ class StageWork:
     recompute_s: float = 0.0
     kept_bytes: int = 0  # for each micro-batch on its way
     fixed_bytes: int = 0
+    weights_s: float | None = (
+        None  # of backward, what finds gradients of weights; None: not known, about half
+    )
+    split_s: float = 0.0  # that backward takes longer where these are found apart
+
+    @property
+    def later_s(self) -> float:
+        """Time of what backward leaves for later where it is split."""
+        own_s = self.backward_s * _WEIGHTS_SHARE if self.weights_s is None else self.weights_s
+        return own_s + self.split_s
+
+
+@dataclass(frozen=True)
+class Order:
+    """What goes first where a rank may choose, and how many micro-batches may be on their way."""
+
+    # So many more than there are stages behind one's own; None: as many as there are ranks where each has several
+    # stages, for one of them runs while another waits, else none.
+    ahead: int | None = None
+    longest_first: bool = False  # what has the longest way to go, not backward
+    last_first: bool = False  # backward of the last micro-batch
+    keeps_last: bool = False  # what the last micro-batch saved, also where a stage recomputes
+
+
+USUAL = Order()
 
 
 @dataclass(frozen=True)
@@ -118,8 +143,9 @@ class Played:
         for rank in range(self.stages.num_ranks):
             works = [work for work in self.stages.works if work.rank == rank]
             held = peak = sum(work.fixed_bytes for work in works)
+            freed = "weights" if any(beat.doing == "weights" for beat in self.beats) else "backward"
             for doing, stage, _ in self.order(rank):
-                held += {"forward": 1, "backward": -1}.get(doing, 0) * self.stages.works[stage].kept_bytes
+                held += {"forward": 1, freed: -1}.get(doing, 0) * self.stages.works[stage].kept_bytes
                 peak = max(peak, held)
             found.append(peak)
         return found
@@ -137,22 +163,16 @@ def stages_of(chain: Chain, partition: Partition, num_ranks: int | None = None) 
         again_s = stage.forward_s if stage.recomputes else 0.0
         kept, fixed = (inward, state + saved) if stage.recomputes else (saved, state)
         rank = stage.rank % (num_ranks or partition.terms.num_ranks)
-        works.append(StageWork(rank, stage.forward_s, stage.backward_s - again_s, again_s, kept, fixed))
+        backward_s, later = stage.backward_s - again_s, chain.later_s(stage.first, stage.end)
+        works.append(StageWork(rank, stage.forward_s, backward_s, again_s, kept, fixed, *later))
     terms = partition.terms
     messages = {way: terms.message_s(size) for way, size in chain.messages(partition.owner).items()}
     return Stages(tuple(works), messages, terms.copies_overlap)
 
 
-def play(
-    stages: Stages,
-    num_micro: int,
-    schedule: ScheduleName = "1f1b",
-    *,
-    last_first: bool = False,
-    keeps_last: bool = False,
-) -> Played:
-    """Play one step out; backward of the last micro-batch first, and what it saved kept, where that is asked for."""
-    play_ = _Play(stages, num_micro, schedule, last_first=last_first, keeps_last=keeps_last)
+def play(stages: Stages, num_micro: int, schedule: ScheduleName = "1f1b", order: Order = USUAL) -> Played:
+    """Play one step out."""
+    play_ = _Play(stages, num_micro, schedule, order)
     while True:
         ready = [each for rank in range(stages.num_ranks) if (each := play_.next_of(rank)) is not None]
         if not ready:
@@ -161,17 +181,14 @@ def play(
 
 
 _Task = tuple[Doing, int, int]
-_Choice = tuple[float, int, int, int, _Task]  # start, then what goes first
+_Choice = tuple[float, float, int, int, _Task]  # start, then what goes first
 
 
 class _Play:
     """What has run so far, and what each rank may run next."""
 
-    def __init__(
-        self, stages: Stages, num_micro: int, schedule: ScheduleName, *, last_first: bool, keeps_last: bool
-    ) -> None:
-        self.stages, self.num_micro, self.schedule = stages, num_micro, schedule
-        self.last_first, self.keeps_last = last_first, keeps_last
+    def __init__(self, stages: Stages, num_micro: int, schedule: ScheduleName, order: Order) -> None:
+        self.stages, self.num_micro, self.schedule, self.order = stages, num_micro, schedule, order
         self.beats: list[Beat] = []
         self._free = [0.0] * stages.num_ranks
         self._links: dict[tuple[int, int], float] = {}
@@ -180,6 +197,7 @@ class _Play:
             tuple[Doing, int, int, int], float
         ] = {}  # to a stage, from a stage, of a micro-batch
         self._counts = {doing: [0] * len(stages.works) for doing in _FIRST}
+        self._left_s = _left_s(stages.works) if order.longest_first else {}
         self._own = [
             [number for number, work in enumerate(stages.works) if work.rank == rank]
             for rank in range(stages.num_ranks)
@@ -193,7 +211,8 @@ class _Play:
                 ready_s = self._ready_s(task)
                 if ready_s is not None:
                     start_s = max(self._free[rank], ready_s)
-                    found.append((start_s, _FIRST[task[0]], -stage, rank, task))
+                    first = -self._left_s[task[:2]] if self.order.longest_first else _FIRST[task[0]]
+                    found.append((start_s, first, -stage, rank, task))
         return min(found, default=None)
 
     def run(self, task: _Task) -> None:
@@ -233,17 +252,18 @@ class _Play:
             yield "weights", stage, self._backward_micro(ran["weights"])
 
     def _most_on_way(self, stage: int) -> int:
-        num = len(self.stages.works)
+        num, ahead = len(self.stages.works), self.order.ahead
         if self.schedule == "gpipe":
             return self.num_micro
-        # where a rank has several stages, one runs while another waits: as many again as there are ranks fill that
-        return num - stage + (self.stages.num_ranks if num > self.stages.num_ranks else 0)
+        if ahead is None:
+            ahead = self.stages.num_ranks if num > self.stages.num_ranks else 0
+        return num - stage + ahead
 
     def _backward_micro(self, number: int) -> int:
-        return self.num_micro - 1 - number if self.last_first else number
+        return self.num_micro - 1 - number if self.order.last_first else number
 
     def _recomputes(self, stage: int, micro: int) -> bool:
-        last = self.keeps_last and micro == self.num_micro - 1
+        last = self.order.keeps_last and micro == self.num_micro - 1
         return self.stages.works[stage].recompute_s > 0 and not last
 
     def _ready_s(self, task: _Task) -> float | None:
@@ -270,9 +290,10 @@ class _Play:
             return work.forward_s
         if doing == "recompute":
             return work.recompute_s
-        split = self.schedule == "zero-bubble"
-        share = _WEIGHTS_SHARE if doing == "weights" else 1 - _WEIGHTS_SHARE if split else 1.0
-        return work.backward_s * share
+        if doing == "weights":
+            return work.later_s
+        is_split = self.schedule == "zero-bubble"
+        return work.backward_s + work.split_s - work.later_s if is_split else work.backward_s
 
     def _sends(self, doing: Doing, stage: int) -> Sequence[tuple[int, float]]:
         if doing == "forward":
@@ -287,3 +308,17 @@ class _Play:
         if doing == "forward":
             return math.fsum(self.stages.sent_s(each, stage) for each in self.stages.sources[stage])
         return math.fsum(self.stages.sent_s(stage, each) for each in self.stages.readers[stage])
+
+
+def _left_s(works: Sequence[StageWork]) -> dict[tuple[Doing, int], float]:
+    """Return how long a micro-batch takes from the end of each task to its last backward."""
+    found: dict[tuple[Doing, int], float] = {}
+    left_s = 0.0
+    for stage, work in enumerate(works):
+        found["weights", stage], found["backward", stage] = -1.0, left_s
+        left_s += work.backward_s
+        found["recompute", stage] = left_s
+    for stage in reversed(range(len(works))):
+        found["forward", stage] = left_s
+        left_s += works[stage].forward_s
+    return found

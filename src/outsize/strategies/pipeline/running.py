@@ -27,6 +27,7 @@ from outsize.strategies.pipeline.rules import Later
 from outsize.strategies.step import LossParts
 
 Seen = tuple[Task, float, float]  # a task, and when the host began and ended it, with what it waited for
+Clock = Callable[[], float]
 Root = tuple[str, GradientEdge]  # a stream and where its gradient goes in; "" for the loss
 
 
@@ -55,6 +56,7 @@ class Running:
     draws: StageDraws
     later: Later | None
     bf16: bool
+    clock: Clock = time.perf_counter
     shares: dict[str, Tensor] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     _held: dict[tuple[int, int], AwaitsBackward] = field(default_factory=dict)
@@ -74,9 +76,9 @@ class Running:
             for task in order[number : number + 2]:  # what the next one needs comes meanwhile
                 for message in self._needed(task):
                     self.mail.ask(message)
-            began_s = time.perf_counter()
+            began_s = self.clock()
             do[doing](stage, micro)
-            self.seen.append(((doing, stage, micro), began_s, time.perf_counter()))
+            self.seen.append(((doing, stage, micro), began_s, self.clock()))
         self.mail.close()
         return self.shares
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from outsize.strategies.pipeline.cutting import Cutout, cut_model
 from outsize.strategies.pipeline.draws import StageDraws, state_layout
 from outsize.strategies.pipeline.messages import Letter, Mail, Task
 from outsize.strategies.pipeline.rules import Later, Rules, rules_of
-from outsize.strategies.pipeline.running import Running, Seen
+from outsize.strategies.pipeline.running import Clock, Running, Seen
 from outsize.strategies.pipeline.sending import sent_by
 from outsize.strategies.pipeline.shapes import SentLayout
 from outsize.strategies.replicate import Share
@@ -31,10 +32,12 @@ def piped(
     *,
     bf16: bool,
     watch: Callable[[list[Seen]], None] | None = None,
+    clock: Clock = time.perf_counter,
 ) -> Step:
     """Return the step that runs a batch through the stages of a plan, on the ranks of `share.stages`.
 
-    Each of them has the same samples; the loss terms are told to all of them. `watch` is given what each step did when.
+    Each of them has the same samples; the loss terms are told to all of them. `watch` is given what each step did when,
+    by a `clock`.
     """
     if not isinstance(loss_terms, LossParts):
         found = "losses that run the model themselves, in several passes"
@@ -45,7 +48,7 @@ def piped(
         raise PlanError(explain("ranks do not fit the stages", share.stages.size, need, "plan anew"))
     later = Later() if pipeline.schedule == "zero-bubble" else None
     rules = rules_of(share, later)
-    stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16, watch)
+    stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16, watch, clock)
     return stages.step
 
 
@@ -61,6 +64,7 @@ class _Stages:
     later: Later | None
     bf16: bool
     watch: Callable[[list[Seen]], None] | None = None
+    clock: Clock = time.perf_counter
     _cutouts: dict[Hashable, Cutout] = field(default_factory=dict)
     _orders: dict[int, list[list[Task]]] = field(default_factory=dict)
     _terms: dict[Hashable, list[str]] = field(default_factory=dict)
@@ -91,7 +95,7 @@ class _Stages:
         draws = StageDraws(device, ranks, rank, recomputes, seed, mail)
         running = Running(
             self.model, self.loss_parts, parts, cutouts, ranks, rank, recomputes, begin_part, mail, draws,
-            self.later, self.bf16,
+            self.later, self.bf16, self.clock,
         )  # fmt: skip
         shares = running.run(orders[rank])
         if self.watch is not None:
