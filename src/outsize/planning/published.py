@@ -1,7 +1,8 @@
 """Steps that others published, predicted for the machines they ran on, with the error; and paced by measurements.
 
 by data sheets     a plain step followed on shapes, on the machine of the catalogue           predicted
-paced              the same, times measured over predicted of that network on another card    a file of `outsize bench`
+swapped            and every saved tensor copied out and in, where that was published
+paced              times measured over predicted of that network on another card              ours, or a file of a bench
 """
 
 from __future__ import annotations
@@ -12,13 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from outsize.errors import OutsizeError
-from outsize.job import Job, check_job
+from outsize.job import Job
 from outsize.measurement import MeasuredJob, Measurement
-from outsize.plan.ways import plain
-from outsize.planning.jobs import train_task
-from outsize.planning.situation import situation_named
+from outsize.planning.following import Followed, PublishedSteps
 from outsize.report.published import NAMES, Publication, published
-from outsize.tiles.halo import Halo, Reach
 
 
 @dataclass(frozen=True)
@@ -56,81 +54,67 @@ def predict_published(measured: Sequence[Measurement] = ()) -> list[PredictedSte
     return [step for name in NAMES for step in _of_table(published(name), measured)]
 
 
-def median_error(steps: Iterable[PredictedStep]) -> float | None:
+def median_error(steps: Iterable[PredictedStep], *, paced: bool = True) -> float | None:
     """Return the median of errors without their signs, paced where there is that; None where nothing is predicted."""
-    errors = [each.paced_error if each.paced_error is not None else each.error for each in steps]
+    errors = [each.paced_error if paced and each.paced_s is not None else each.error for each in steps]
     known = [abs(each) for each in errors if each is not None]
     return statistics.median(known) if known else None
 
 
 def said_of(steps: Sequence[PredictedStep]) -> str:
-    """Say how far off predictions are."""
+    """Say how far off predictions are: where the device decides, and where it waits for pictures, too."""
     bound = [each for each in steps if not each.waits]
-    shown = [f"{'none' if error is None else f'{error:.0%}'}" for error in map(median_error, (steps, bound))]
-    paced = sum(each.paced_s is not None for each in steps)
-    by = "by data sheets alone" if not paced else f"{paced} of them paced by what was measured"
     return (
-        f"median error {shown[0]} of {len(steps)} published steps, {by}; "
-        f"{shown[1]} of the {len(bound)} that the device bounds"
+        f"median error {_percent(median_error(bound, paced=False))} by data sheets and {_percent(median_error(bound))} "
+        f"paced by measurements, of the {len(bound)} published steps that the device bounds; "
+        f"{_percent(median_error(steps, paced=False))} and {_percent(median_error(steps))} of all {len(steps)}"
     )
 
 
-def _of_table(table: Publication, measured: Sequence[Measurement]) -> Iterator[PredictedStep]:
+def _percent(share: float | None) -> str:
+    return "none" if share is None else f"{share:.0%}"
+
+
+def _of_table(
+    table: Publication, measured: Sequence[Measurement], known: Mapping[str, Followed] | None = None
+) -> Iterator[PredictedStep]:
     about: Mapping[str, Any] | None = table.facts.get("step")
     if about is None:
         return
-    seconds = _Seconds(about)
-    pace = _pace(about, seconds, measured)
+    steps = PublishedSteps(table, known)
+    pace = _pace(table, steps, measured)
     for row in table.facts["steps"]:
         told = {"model": about["model"]["name"], "machine": row["gpu"], "batch": row["batch"]}
         told |= {"published_s": row["step_s"], "how": row["how"]}
         found = PredictedStep(table.name, waits=about.get("waits", False), why=about.get("off", ""), **told)
         try:
-            step_s = seconds.of(row["gpu"], row["batch"])
+            step = steps.of(row["gpu"], row["batch"])
+            copies_s = steps.copies_s(row["gpu"], row["batch"]) if about.get("swaps") else 0.0
         except OutsizeError as error:
             yield replace(found, why=str(error))
             continue
-        yield replace(found, predicted_s=step_s, paced_s=None if pace is None else pace * step_s)
+        paced_s = None if pace is None else pace * step.device_s + copies_s
+        yield replace(found, predicted_s=step.step_s + copies_s, paced_s=paced_s)
 
 
-class _Seconds:
-    """Predicts a plain step of one network for any machine and batch; the network is built once."""
+def _pace(table: Publication, steps: PublishedSteps, measured: Sequence[Measurement]) -> float | None:
+    """Return how much longer than predicted a device was busy with the network where it was measured: the median.
 
-    def __init__(self, about: Mapping[str, Any]) -> None:
-        from outsize.models import build_model
-
-        model = dict(about["model"])
-        self.job = _job(about)
-        self._bands = int(about["bands"])
-        self._model = build_model(
-            model.pop("name"), num_classes=len(self.job.data.classes), in_channels=self._bands, **model
-        )
-
-    def of(self, gpu: str, batch: int, precision: str = "fp32") -> float:
-        """Return the seconds of a step."""
-        section = self.job.train.model_copy(update={"batch": batch, "precision": precision})
-        job = self.job.model_copy(update={"train": section})
-        where = situation_named(gpu, 1, section.precision)
-        halo = Halo(Reach(0, 0), Reach(0, 0), 1)
-        return plain(train_task(job, self._model, self._bands, halo, where)).step_s
-
-
-def _job(about: Mapping[str, Any]) -> Job:
-    """Return a job of that step; it names no data, for none is read."""
-    classes = [{"name": f"class {number}", "value": number} for number in range(about["classes"])]
-    tree = {"task": about["task"], "data": {**about.get("data", {}), "classes": classes}}
-    return check_job({**tree, "model": about["model"], "train": about["train"]}, "a published step")
-
-
-def _pace(about: Mapping[str, Any], seconds: _Seconds, measured: Sequence[Measurement]) -> float | None:
-    """Return how much longer than predicted the network takes where it was measured: the median of all files."""
+    What we measured ourselves, in TF32, stands in where no file is given.
+    """
     found = []
     for each in measured:
         gpu = each.machine.catalogue
-        if gpu is None or each.job.model != about["model"]["name"] or not _is_alike(each.job, seconds.job):
+        named = each.job.model == table.facts["step"]["model"]["name"]
+        if gpu is None or not named or not _is_alike(each.job, steps.job):
             continue
         precision = "bf16" if each.job.precision == "bf16" else "fp32"
-        found += [took_s / seconds.of(gpu, batch, precision) for batch, took_s in _measured_steps(each)]
+        found += [
+            took_s / steps.of(gpu, batch, precision).device_s for batch, took_s in _measured_steps(each)
+        ]
+    if not found:
+        own = table.facts.get("measured", ())
+        found = [each["device_s"] / steps.of(each["gpu"], each["batch"]).device_s for each in own]
     return statistics.median(found) if found else None
 
 
@@ -146,7 +130,8 @@ def _measured_steps(measured: Measurement) -> Iterator[tuple[int, float]]:
     """Yield batches with the seconds that the device was busy for."""
     if measured.kind == "profile":
         step_s, parts = measured.about["step_s"]["median"], measured.about["parts"]
-        yield measured.job.batch, step_s * (1 - parts.get("waiting for data", 0.0))
+        idle = parts.get("waiting for data", 0.0) + parts.get("launch gaps", 0.0)
+        yield measured.job.batch, step_s * (1 - idle)
     elif measured.kind == "batch":
         for row in measured.rows:
             if row.get("step_s"):

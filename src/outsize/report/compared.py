@@ -266,7 +266,7 @@ def _foretold(shown: Compared) -> Markup:
     said = f"{shown.said[:1].upper()}{shown.said[1:]}."
     note = (
         f"{said} Predicted: a plain step in float32, by data sheets. Paced: times what the same network took over its "
-        "prediction on a card of the catalogue, by the files given."
+        "prediction on a card of the catalogue, by the files given, or as we measured it on an H200."
     )
     told = tag("ul", [tag("li", text) for text in why])
     return section("Published steps, predicted", table(heads, rows), told, note=note)
