@@ -118,7 +118,6 @@ TESTED_THROUGH = {
     "tasks.instances.files": "tasks/instances/test_predict.py",
     "data.radar.frames": "data/radar/test_reading.py",
     "data.radar.geotiff": "data/radar/test_reading.py",
-    "data.radar.listing": "data/radar/test_reading.py",
     "data.radar.hdf5": "data/radar/test_reading.py",
     "data.radar.netcdf": "data/radar/test_reading.py",
     "data.radar.odim": "data/radar/test_reading.py",

@@ -120,6 +120,7 @@ def _frames(step_minutes: float) -> list[str]:
         "num_in = 10        # frames that the model sees",
         "num_out = 10        # frames that it forecasts",
         'flow = "dis"        # sees the last frame carried on by optical flow, too; "none": it does not',
+        "backwards = true        # also learns from windows played backwards: as much of growth as of decay",
         *("", "[data.split]", note, "val = 0.15", "test = 0.15"),
     ]
 

@@ -63,14 +63,25 @@ def test_disorder_is_refused() -> None:
         refuse_disorder([*good, frame(5, height=5)])
 
 
-def test_shares_keep_frames_apart() -> None:
+def test_shares_forecast_what_was_not_learnt() -> None:
     windows, _ = cut(frames(40), SECTION)
     shared = share(windows, SplitSection(val=0.1, test=0.2))
-    sizes = {name: len(held) for name, held in shared.items()}
-    assert sizes == {"train": 17, "val": 4, "test": 7}
-    used = [{each.time_s for window in held for each in window.every} for held in shared.values()]
-    assert not used[0] & used[1]
-    assert not used[1] & used[2]
+    assert [len(shared[name]) for name in ("train", "val", "test")] == [23, 4, 7]
+    learnt = {each.time_s for window in shared["train"] for each in window.every}
+    forecast = {name: {each.time_s for window in shared[name] for each in window.targets} for name in shared}
+    assert max(learnt) < min(forecast["val"])
+    assert max(forecast["val"]) < min(forecast["test"])
+    far = share(windows, SplitSection(val=0.1, test=0.2, gap_minutes=30))
+    assert min(forecast["val"]) > max(each.time_s for each in far["train"][-1].every) + 1800
+
+
+def test_a_short_day_with_a_gap_leaves_windows_to_learn() -> None:
+    section = FramesSection()  # 10 frames seen, 10 to come
+    windows, _ = cut(frames(88, without=(40,)), section)
+    shared = share(windows, SplitSection(val=0.15, test=0.15))
+    assert [len(shared[name]) for name in ("train", "val", "test")] == [21, 7, 7]
+    with pytest.raises(JobError, match=r"found 3 windows, 0 for val, 1 for test.*lower data\.split\.val"):
+        share(windows[:3], SplitSection(val=0.15, test=0.15))
 
 
 def test_named_times() -> None:

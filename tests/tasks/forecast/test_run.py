@@ -143,6 +143,8 @@ def test_init_knows_frames(run: Path, tmp_path: Path) -> None:
     job = load_job(init(run.parent / "rain", out=tmp_path / "job.toml", overwrite=False, reporter=QUIET))
     assert (job.task, job.data.format, job.train.loss) == ("forecast", "radar", "rain")
     assert job.data.frames.step_minutes == 10
+    # a short training is no worse than the flow that it corrects
+    assert (job.data.frames.flow, job.model.options["zero_head"]) == ("dis", True)
 
 
 def test_other_losses_are_refused_in_a_line(run: Path) -> None:

@@ -8,7 +8,9 @@ What a single pair shows of a growing or dying cell is no motion: so the mean of
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from itertools import pairwise
 from typing import Any
 
@@ -89,12 +91,13 @@ def _spread(places: NDArray[np.float32], moved: NDArray[np.float32], shape: tupl
 def _pysteps(frames: Sequence[Levels]) -> Motion:
     """Lucas and Kanade's method as pysteps has it, with its own removal of outliers."""
     try:
-        from pysteps import motion  # type: ignore[import-not-found,unused-ignore]
+        with redirect_stdout(io.StringIO()):  # it prints where its settings are
+            from pysteps import motion  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
         need, remedy = "pysteps", 'pip install pysteps, or set data.frames.flow = "dis"'
         raise JobError(explain("motion by pysteps cannot be found", "not installed", need, remedy)) from error
-    # decibels of rain, as pysteps has them; it takes no NaN
-    shown = np.stack([_as_grey(frame) for frame in frames[-_PAIRS:]]).astype(np.float64)
+    # logarithms of rain, as its decibels are; it takes no NaN
+    shown = np.stack([_as_grey(frame) for frame in frames[-_PAIRS - 1 :]]).astype(np.float64)
     right, down = motion.get_method("LK")(shown)
     return np.stack((down, right)).astype(np.float32)
 

@@ -21,7 +21,7 @@ from outsize.units import clock
 
 ENDINGS = (".nc", ".nc4", ".h5", ".hdf5", ".hdf", ".tif", ".tiff")
 _TIFF = (".tif", ".tiff")
-_LEAST, _LOOKED_AT = 4, 12  # files of a folder
+_LEAST, _LOOKED_AT = 4, 12  # frames; files of a folder
 
 
 def frame_files(folder: Path) -> list[Path]:
@@ -63,19 +63,20 @@ def frames_below(folder: Path) -> tuple[int, float] | None:
     GeoTIFFs are frames where each of them is named by a time and by nothing else that differs.
     """
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
-    frames = [path for path in paths if _is_frame(path)]
-    if len(frames) < _LEAST or len(frames) < len(paths) / 2:
+    files = [path for path in paths if _is_frame(path)]
+    if not files or len(files) < len(paths) / 2:
         return None
-    if any(path.suffix.lower() in _TIFF for path in frames) and len(set(map(untimed, frames))) > 1:
+    tiffs = [path for path in files if path.suffix.lower() in _TIFF]
+    if tiffs and (len(tiffs) < _LEAST or len(set(map(untimed, files))) > 1):
         return None
     try:
         times_s = sorted(
-            frame.time_s for path in frames[:_LOOKED_AT] for frame in frames_in(path, FramesSection())
+            frame.time_s for path in files[:_LOOKED_AT] for frame in frames_in(path, FramesSection())
         )
     except OutsizeError:
         return None
     apart_s = [after - before for before, after in pairwise(times_s) if after > before]
-    return (len(frames), min(apart_s) / 60) if apart_s else None
+    return (len(files), min(apart_s) / 60) if len(times_s) >= _LEAST and apart_s else None
 
 
 def frames_in(path: Path, frames: FramesSection) -> list[Frame]:

@@ -99,10 +99,12 @@ def share(windows: Sequence[FrameWindow], split: SplitSection) -> dict[str, list
     for other in ("val", "test"):
         _refuse_seen(shared["train"], shared[other], other, gap_s)
     if not shared["train"]:
-        remedy = "widen data.split.train_times, or give more frames"
+        held_back = ", ".join(f"{len(shared[name])} for {name}" for name in ("val", "test"))
+        by_name = "widen data.split.train_times, or give more frames"
+        remedy = by_name if split.train_times else "lower data.split.val or test, or give more frames"
         need = "one at least, with all its frames in the time for training"
         raise JobError(
-            explain("the split leaves nothing to train on", f"{len(windows)} windows", need, remedy)
+            explain("the split leaves nothing to train on", f"{len(windows)} windows, {held_back}", need, remedy)
         )
     return shared
 
@@ -126,14 +128,17 @@ def _by_intervals(windows: Sequence[FrameWindow], split: SplitSection) -> dict[s
 
 
 def _by_shares(windows: Sequence[FrameWindow], split: SplitSection) -> dict[str, list[FrameWindow]]:
-    """Return the last windows for the test, those before for validation; between splits no frame is shared."""
+    """Return the last windows for the test, those before for validation.
+
+    What one split forecasts is in none before it; what it only sees may be: a radar's day has few windows to lose.
+    """
     rest: list[FrameWindow] = list(windows)
     shared: dict[str, list[FrameWindow]] = {name: [] for name in SPLITS}
     for name, part in (("test", split.test), ("val", split.val)):
         num = max(1, round(part * len(windows))) if part else 0
         if num and rest:
             shared[name] = rest[-num:]
-            first_s = shared[name][0].inputs[0].time_s - 60 * split.gap_minutes
+            first_s = shared[name][0].targets[0].time_s - 60 * split.gap_minutes
             rest = [window for window in rest[:-num] if window.targets[-1].time_s < first_s]
     return {**shared, "train": rest}
 

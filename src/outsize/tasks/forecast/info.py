@@ -8,7 +8,8 @@ _FIRST_SECTIONS = """\
 [model]
 name = "unet"        # or "convlstm", with num_in = 10 instead of levels
 levels = 4
-width = 24
+width = 16
+zero_head = true        # begins as the optical flow that it corrects
 
 [train]
 loss = "rain"
@@ -17,6 +18,7 @@ tile_px = 256
 batch = 4
 lr = 1e-3
 rare_share = 0.7        # of windows drawn where it will rain
+augment = ["flip", "turn"]
 """
 
 INFO = TaskInfo(
