@@ -14,7 +14,7 @@ from outsize.accounts import accounted, read_accounts
 from outsize.errors import DataError, RunError
 from outsize.files.ownership import mark
 from outsize.progress import Reporter
-from outsize.runs import RunFolder
+from outsize.runs import RunFolder, is_own
 from outsize.stopping import Stopped
 
 
@@ -69,6 +69,17 @@ def test_nothing_is_left_in_a_folder_that_is_not_ours(tmp_path: Path) -> None:
         with accounted(RunFolder(folder), "plan", Reporter()):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_what_comes_before_a_run_begins_it_unless_it_fails(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "runs" / "new")
+    with pytest.raises(DataError), accounted(run, "prepare", Reporter(), begins=True):
+        raise DataError("no files")
+    assert not run.path.exists()
+    with accounted(run, "prepare", Reporter(), begins=True):
+        pass
+    assert [each.verb for each in read_accounts(run)] == ["prepare"]
+    assert is_own(run)
 
 
 def test_a_full_disk_is_a_warning_and_the_file_stays_whole(

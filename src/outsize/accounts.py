@@ -20,6 +20,7 @@ from typing import Any
 
 from outsize.errors import OutputError, RunError, explain, first_line
 from outsize.files.append import append_whole
+from outsize.files.ownership import mark
 from outsize.progress import Activity, Reporter
 from outsize.runs import RunFolder, as_written, is_own, output_errors, read_json_lines
 from outsize.stopping import Stopped
@@ -51,9 +52,12 @@ class Account:
 
 
 @contextmanager
-def accounted(run: RunFolder, verb: str, reporter: Reporter, *, goes_on: bool = False) -> Iterator[None]:
+def accounted(
+    run: RunFolder, verb: str, reporter: Reporter, *, goes_on: bool = False, begins: bool = False
+) -> Iterator[None]:
     """Write down in a run what the block took; where it fails, only in a run that has more to tell.
 
+    `begins`: a run that is not there yet begins with this account, for a report tells of what came before training.
     A full disk does not undo what the verb has done: that its account could not be kept is a warning.
     """
     began_s, cpu_s = time.time(), _cpu_s()
@@ -77,6 +81,10 @@ def accounted(run: RunFolder, verb: str, reporter: Reporter, *, goes_on: bool = 
                         keep("failed", first_line(error))
             raise
         try:
+            if begins and not run.path.exists():
+                with output_errors(run.accounts):
+                    run.path.mkdir(parents=True)
+                    mark(run.path)
             keep("done")
         except OutputError as error:
             reporter.say("warning", f"warning: what {verb} took is not kept: {error}")

@@ -9,8 +9,10 @@ import pytest
 from tests.acquire.faulty_server import Faulty, serving
 from typer.testing import CliRunner
 
+from outsize.accounts import read_accounts
 from outsize.cli import app
 from outsize.errors import DataError, JobError
+from outsize.runs import RunFolder
 
 _BODY = b"rain" * 1000
 
@@ -40,6 +42,12 @@ def test_a_job_says_where_from_where_to_and_when(tmp_path: Path) -> None:
         )
         assert _acquire(job) is None
         assert sorted(path.name for path in (tmp_path / "frames").glob("*.nc")) == ["00.nc", "01.nc", "02.nc"]
+        assert not (tmp_path / "runs").exists()  # no whole job, so no run
+        classes = 'classes = [{ name = "a", value = 0 }, { name = "b", value = 1 }]'
+        whole = f'run = "{tmp_path}/runs/rain"\n{job.read_text()}[data]\ntrain = ["*.tif"]\n{classes}\n'
+        job.write_text(whole)
+        assert _acquire(job) is None
+        assert [each.verb for each in read_accounts(RunFolder(tmp_path / "runs/rain"))] == ["acquire"]
         job.write_text(job.read_text().replace("last = 2020-10-31T02", "last = 2020-10-30T02"))
         assert "acquire.last is too early" in str(_acquire(job))
 

@@ -9,7 +9,10 @@ import pytest
 from tests.commands.conftest import Run, contents
 from tests.conftest import write_job
 
+from outsize.accounts import read_accounts
 from outsize.data.synthetic.scenes import draw_scene
+from outsize.job import load_job
+from outsize.runs import RunFolder
 
 _SECTION = """
 [prepare]
@@ -44,6 +47,7 @@ def test_one_process_and_two_make_the_same_files_and_check_reads_them(raw_job: P
     (raw_job.parent / "by-1").rename(raw_job.parent / "prepared")
     again = run_here("prepare", raw_job)
     assert "0 prepared, 6 there before" in again.out
+    assert {each.verb for each in read_accounts(RunFolder(Path(load_job(raw_job).run)))} == {"prepare"}
     # the scenes are too small for all classes to be there
     assert "prepared/scene-0" not in run_here("check", raw_job).err
 

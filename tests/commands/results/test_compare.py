@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from tests.commands.conftest import Run
 
+from outsize.accounts import read_accounts
 from outsize.commands.results.compare import compare
 from outsize.errors import JobError, RunError
 from outsize.measurement import Figure, Fingerprint, MeasuredJob, Measurement, write_measurement
 from outsize.progress import Reporter
 from outsize.report.published import NAMES, published
+from outsize.runs import RunFolder
 
 _NASTY = "<script>alert(1)</script>"
 _HOW: dict[str, Any] = {"published": False, "elsewhere": False, "prices": (), "overwrite": False}
@@ -89,6 +91,7 @@ def test_runs_and_benches_are_side_by_side(measured_run: Path, tmp_path: Path) -
     assert "Published" not in page
     usage = json.loads((measured_run / "usage.json").read_text())["train"]
     assert f">{usage['seconds']:.2f}<" in page  # at 3600 an hour a second costs 1
+    assert read_accounts(RunFolder(measured_run))[-1].verb == "compare"
 
 
 def test_published_tables_say_where_they_are_from(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from outsize.accounts import accounted
 from outsize.acquire.all import Acquired, Missed, fetch_all, without_secrets
 from outsize.acquire.fetch import FetchError, fetch_page, opener
 from outsize.acquire.listing import Remote, Times, read_lines
@@ -15,9 +17,9 @@ from outsize.errors import DataError, JobError, explain
 from outsize.files.locks import holding
 from outsize.files.ownership import refuse_place
 from outsize.files.plain import read_plain_text
-from outsize.job import AcquireSection, load_section
+from outsize.job import AcquireSection, has_section, load_job, load_section
 from outsize.progress import Reporter
-from outsize.runs import leaving_no_empty_folder, output_errors
+from outsize.runs import RunFolder, leaving_no_empty_folder, output_errors
 from outsize.units import format_bytes, format_count
 
 _MOST_LIST_BYTES = 2**28  # a million addresses
@@ -36,7 +38,9 @@ def acquire(
     """Fetch what a list, a job with a section [acquire], or one address names; `changes` are keys of that section."""
     section, lines, folder = _read(source, to, overrides)
     section = section.model_copy(update=changes)
-    return acquire_section(section, lines, folder, reporter=reporter, take_over=take_over)
+    run = _run_of(source, overrides)
+    with accounted(run, "acquire", reporter, begins=True) if run else nullcontext():
+        return acquire_section(section, lines, folder, reporter=reporter, take_over=take_over)
 
 
 def acquire_section(
@@ -64,6 +68,16 @@ def acquire_section(
     if done.missed:
         raise _missing(done.missed, len(remotes))
     return done
+
+
+def _run_of(source: str, overrides: Sequence[str]) -> RunFolder | None:
+    """Return the run of a whole job; a list, an address and a section by itself have none."""
+    if not source.endswith(".toml") or not has_section(Path(source), "data"):
+        return None
+    try:
+        return RunFolder(Path(load_job(Path(source), overrides).run))
+    except JobError:  # of another section: files are fetched all the same
+        return None
 
 
 def section_lines(section: AcquireSection, folder: Path) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from outsize.accounts import accounted
 from outsize.errors import JobError, explain
 from outsize.job import load_job
 from outsize.prepare.all import FolderFilled
 from outsize.prepare.folder import prepare_folder
 from outsize.progress import Reporter
+from outsize.runs import RunFolder
 
 
 def prepare(
@@ -29,12 +31,13 @@ def prepare(
         need, remedy = "that section", "write it, with prepare.images"
         raise JobError(explain(f"{job_path} has no section [prepare]", "nothing to prepare", need, remedy))
     section = job.prepare.model_copy(update=changes)
-    pieces = raw_pieces(section, job.data, job_path.parent, __version__)
-    return prepare_folder(
-        pieces,
-        job_path.parent / section.to,
-        section,
-        version=__version__,
-        reporter=reporter,
-        take_over=take_over,
-    )
+    with accounted(RunFolder(Path(job.run)), "prepare", reporter, begins=True):
+        pieces = raw_pieces(section, job.data, job_path.parent, __version__)
+        return prepare_folder(
+            pieces,
+            job_path.parent / section.to,
+            section,
+            version=__version__,
+            reporter=reporter,
+            take_over=take_over,
+        )

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from outsize.accounts import accounted
 from outsize.errors import RanksError, explain
 from outsize.files.beside import written_beside
 from outsize.job import load_job
@@ -15,6 +16,7 @@ from outsize.job.naming import naming
 from outsize.planning.asking import ask_for
 from outsize.planning.slurm import allocate, slurm_script
 from outsize.progress import Reporter
+from outsize.runs import RunFolder
 
 
 def launch(
@@ -39,26 +41,27 @@ def launch(
             "run this where Slurm is, or add --dry-run to write the script only",
         )
         raise RanksError(explain("no Slurm to submit to", "no sbatch", need, remedy))
-    with naming(job_path):
-        request, _ = ask_for(job, nodes * per_node, gpu, reporter)
-    asked = allocate(request, nodes, per_node, job.train.workers if request.gpus else 0, minutes)
-    changes = [word for each in overrides for word in ("--set", each)]
-    script = out or job_path.with_suffix(".slurm.sh")
-    text = slurm_script(
-        asked,
-        ["train", str(job_path.resolve()), "--resume", *changes],
-        name=job_path.stem,
-        folder=Path.cwd(),
-        log=script.resolve().with_suffix(".out"),
-        python=sys.executable,
-    )
-    with written_beside(script, script.suffix) as partial:
-        partial.write_text(text, encoding="utf-8")
-    reporter.say(
-        "script", f"written: {script}: {asked.text()}", script=str(script), num_ranks=asked.num_tasks
-    )
-    if submits:
-        _submit(script, reporter)
+    with accounted(RunFolder(Path(job.run)), "launch", reporter, begins=submits):
+        with naming(job_path):
+            request, _ = ask_for(job, nodes * per_node, gpu, reporter)
+        asked = allocate(request, nodes, per_node, job.train.workers if request.gpus else 0, minutes)
+        changes = [word for each in overrides for word in ("--set", each)]
+        script = out or job_path.with_suffix(".slurm.sh")
+        text = slurm_script(
+            asked,
+            ["train", str(job_path.resolve()), "--resume", *changes],
+            name=job_path.stem,
+            folder=Path.cwd(),
+            log=script.resolve().with_suffix(".out"),
+            python=sys.executable,
+        )
+        with written_beside(script, script.suffix) as partial:
+            partial.write_text(text, encoding="utf-8")
+        reporter.say(
+            "script", f"written: {script}: {asked.text()}", script=str(script), num_ranks=asked.num_tasks
+        )
+        if submits:
+            _submit(script, reporter)
     return script
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outsize.accounts import accounted
 from outsize.errors import JobError, OutsizeError, explain
 from outsize.files.ownership import refuse_others
 from outsize.job import load_job
@@ -41,15 +43,18 @@ def compare(
     if not overwrite:
         refuse_others([out], "move it, choose another name with --out, or add --overwrite")
     stories = [gather(path) for path in paths if not path.is_file()]
-    measured = [(path.stem, read_measurement(path)) for path in paths if path.is_file()]
-    measured += [found for story in stories for found in _benches(story)]
-    predictions, missing = _everywhere(stories, reporter) if elsewhere else ([], [])
-    by_name = dict(map(_price, prices))
-    foretold = _foretold([each for _, each in measured], reporter) if published and elsewhere else ([], "")
-    shown = Compared(stories, measured, predictions, missing, published, by_name, *foretold)
-    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    page = make_comparison(shown, chapter_of, version=__version__, when=when)
-    write_text(out, page)
+    with accounted(stories[0].run, "compare", reporter) if stories else nullcontext():
+        measured = [(path.stem, read_measurement(path)) for path in paths if path.is_file()]
+        measured += [found for story in stories for found in _benches(story)]
+        predictions, missing = _everywhere(stories, reporter) if elsewhere else ([], [])
+        by_name = dict(map(_price, prices))
+        foretold = (
+            _foretold([each for _, each in measured], reporter) if published and elsewhere else ([], "")
+        )
+        shown = Compared(stories, measured, predictions, missing, published, by_name, *foretold)
+        when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+        page = make_comparison(shown, chapter_of, version=__version__, when=when)
+        write_text(out, page)
     num_bytes = len(page.encode("utf-8"))
     reporter.say("compared", f"{out}, {format_bytes(num_bytes)}", path=str(out), missing=missing)
     return out
