@@ -12,27 +12,29 @@ from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 import rasterio
 import torch
 from numpy.typing import NDArray
-from tests.halos import remembering
+from tests.remembered import remembering
 
 from outsize import stopping
 from outsize.data.synthetic.scenes import CLASSES, draw_scene
 from outsize.files.private import private_folder
-from outsize.measure import facts
 
 # A shell that starts the tests in the background has Ctrl-C ignored by them; those about it send it themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What this machine can do is measured once, and remembered where nothing else is.
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="outsize-tests-")
-atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# What this machine can do is measured once, and remembered where nothing else is; what the tests remember of networks
+# (remembered.py), all processes share that were started for them.
+_begun = "OUTSIZE_TESTS" not in os.environ
+os.environ["OUTSIZE_TESTS"] = os.environ.get("OUTSIZE_TESTS") or tempfile.mkdtemp(prefix="outsize-tests-")
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(dir=os.environ["OUTSIZE_TESTS"])
+if _begun:
+    atexit.register(shutil.rmtree, os.environ["OUTSIZE_TESTS"], ignore_errors=True)
 
 # Tiny networks: on a busy machine a second thread costs a hundred times what it brings. Processes that tests start
 # are told, too.
@@ -111,8 +113,8 @@ def _planned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _halos_derived_once() -> Iterator[None]:
-    with mock.patch.object(facts, "derive", remembering(facts.derive)):
+def _networks_looked_at_once() -> Iterator[None]:
+    with remembering():
         yield
 
 

@@ -15,10 +15,9 @@ import sys
 from typing import Any
 
 from tests import preloaded
-from tests.halos import remembering
+from tests.remembered import remembering
 
 from outsize import cli
-from outsize.measure import facts
 from outsize.raster.writing import TileStore
 
 
@@ -68,7 +67,13 @@ def child(request: dict[str, Any]) -> None:
 def serve() -> None:
     """Answer requests."""
     preloaded.load()
-    facts.derive = remembering(facts.derive)
+    with remembering():
+        answer()
+    os._exit(0)
+
+
+def answer() -> None:
+    """Run each command line in a copy of this process."""
     for line in sys.stdin:
         # pipes, not files, for a limit on the size of files is not meant for what is printed
         pipes = [os.pipe(), os.pipe()]
@@ -84,7 +89,6 @@ def serve() -> None:
                 printed.append(text.read())
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         print(json.dumps([code, *printed]), flush=True)
-    os._exit(0)
 
 
 if __name__ == "__main__":  # and not in a process that one of ours has begun

@@ -11,6 +11,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.remembered import remembering
+
 from outsize.ranks import World
 from outsize.ranks.meeting import Meeting
 
@@ -88,7 +90,9 @@ def _serve(pipe: Connection, rank: int, size: int, port: int) -> None:
             meeting = Meeting(dist.PrefixStore(name, store), rank, wanted)
             pipe.send(_MET)
             try:
-                pipe.send((True, function(World(rank, wanted, rank, wanted, meeting=meeting), *args)))
+                with remembering():
+                    answer = function(World(rank, wanted, rank, wanted, meeting=meeting), *args)
+                pipe.send((True, answer))
             finally:
                 meeting.close()
         except BaseException:  # noqa: BLE001 (the test shows it)

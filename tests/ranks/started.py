@@ -10,6 +10,8 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from tests.remembered import remembering
+
 
 def free_port() -> int:
     with socket.socket() as free:
@@ -54,4 +56,5 @@ def _as_rank(environ: Mapping[str, str], out: Path, work: Callable[[], None]) ->
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    work()
+    with remembering():
+        work()

@@ -29,6 +29,6 @@ def toml_tree(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from error
 
 
-def read_json_tree(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
+def read_json_tree(path: Path) -> Any:
     """Parse a plain JSON file. Raises OSError, ValueError."""
-    return json_tree(read_plain(path, most_bytes))
+    return json_tree(read_plain(path, MOST_JSON_BYTES))

@@ -85,19 +85,14 @@ class Precision:
 
 
 def average_precision(
-    pictures: Sequence[Pictured],
-    num_classes: int,
-    *,
-    kind: Kind = "mask",
-    most: int | None = None,
-    scale: float = 1.0,
+    pictures: Sequence[Pictured], num_classes: int, *, kind: Kind = "mask", scale: float = 1.0
 ) -> Precision:
     """Score found objects against true ones.
 
-    `most` found objects of a class count in each picture: 100 as COCO has it, more where more are true, unless given.
+    Of a class 100 found objects count in each picture, as COCO has it, or more where more are true.
     `scale` is what a side of a picture is multiplied by before objects are called small, medium or large.
     """
-    most = most or max([USUAL_MOST, *(len(each.truth) for each in pictures)])
+    most = max([USUAL_MOST, *(len(each.truth) for each in pictures)])
     rows = {(number, size): _Row() for number in range(num_classes) for size in SIZES}
     for picture in pictures:
         for number in range(num_classes):

@@ -12,6 +12,7 @@ from torch import Tensor
 # A box is left, top, right, bottom in pixels, as torchvision has it: the one place where columns come first.
 
 _MOST_GROWTH = math.log(1000 / 16)  # of a side, by one offset: what is not yet trained must not overflow
+_LEAST_PX = 1e-2  # of the sides of a box that is there
 _MULTIPLIERS = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # odd, of splitmix64
 
 
@@ -81,9 +82,9 @@ def clip(boxes: Tensor, height: int, width: int) -> Tensor:
     return torch.stack(sides, dim=-1)
 
 
-def is_there(boxes: Tensor, least_px: float = 1e-2) -> Tensor:
+def is_there(boxes: Tensor) -> Tensor:
     """Say which boxes have an area; those that only fill up a tensor have none."""
-    return (boxes[..., 2] - boxes[..., 0] > least_px) & (boxes[..., 3] - boxes[..., 1] > least_px)
+    return (boxes[..., 2] - boxes[..., 0] > _LEAST_PX) & (boxes[..., 3] - boxes[..., 1] > _LEAST_PX)
 
 
 def box_ious(boxes: Tensor, others: Tensor) -> Tensor:

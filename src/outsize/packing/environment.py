@@ -15,16 +15,17 @@ from pathlib import Path
 from outsize.packing.names import LOCK
 
 _OURS = "outsize"
+_EXTRAS = ("gpu", "coco")
 _TIME = (1980, 1, 1, 0, 0, 0)  # of all files in the wheel: the same code makes the same bytes
 
 
-def locked(extras: tuple[str, ...] = ("gpu", "coco")) -> list[str]:
+def locked() -> list[str]:
     """Return NAME==VERSION of every library that outsize stands on, as installed here, for pip to install again.
 
     A build for one kind of device (2.11.0+cpu) is named without it: the machine that the job goes to has its own.
     """
     found: dict[str, str] = {}
-    waiting = [(_OURS, frozenset(extras))]
+    waiting = [(_OURS, frozenset(_EXTRAS))]
     while waiting:
         name, wanted = waiting.pop()
         for text in metadata.requires(name) or ():

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from outsize.planning.jobs import Planned
 
 
-def ask_for(
-    job: Job, num_gpus: int, gpu: str | None, reporter: Reporter, device_name: str = "auto"
-) -> tuple[Request, Planned]:
+def ask_for(job: Job, num_gpus: int, gpu: str | None, reporter: Reporter) -> tuple[Request, Planned]:
     """Plan the job for so many GPUs by name, or of the kind that is here, and return what to ask for, and the plan."""
     from outsize.measure.machine import pick_device
     from outsize.planning.advice import request_for
@@ -25,7 +23,7 @@ def ask_for(
     if gpu is not None:
         where = situation_named(gpu, num_gpus, job.train.precision)
     else:
-        where = situation_here(pick_device(device_name), job.train.precision, job.limits.gpu_memory)
+        where = situation_here(pick_device("auto"), job.train.precision, job.limits.gpu_memory)
         where = replace(where, num_gpus=num_gpus if where.kind == "cuda" else 1)
     planned = plan_job(job, where, reporter, lay(job, reporter))
     return request_for(job, planned), planned

@@ -20,8 +20,8 @@ def test_batches_are_measured_up_to_out_of_memory(
 ) -> None:
     monkeypatch.setattr(batches, "_TURN_S", 0.0)
     monkeypatch.setattr(apart, "START", "forkserver")
-    how = {"device_name": "cpu", "out": tmp_path / "out", "reporter": Reporter("quiet"), "minutes": 1.0}
-    found = batch(job_path, overrides=["limits.host_memory=16MiB"], batches="64, 1,2,2", rounds=2, **how)
+    how = {"device_name": "cpu", "out": tmp_path / "out", "reporter": Reporter("quiet"), "minutes": 600.0}
+    found = batch(job_path, overrides=["limits.host_memory=16MiB"], batches="64, 1,2,2", rounds=1, **how)
     assert read_measurement(tmp_path / "out/bench/batch.json") == found
     assert [each["batch"] for each in found.rows] == [1, 2, 64]
     assert found.rows[2]["failed"].startswith("out of memory")

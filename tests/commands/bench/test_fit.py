@@ -28,13 +28,13 @@ def test_cells_fit_or_not_here_and_there(job_path: Path, tmp_path: Path) -> None
         out,
         sizes="64",
         batches="2,8",
-        budgets="4MiB,64MiB,512MiB",
+        budgets="4MiB,512MiB",
         machines="here,p100-16",
-        minutes=1.0,
+        minutes=600.0,
     )
     assert read_measurement(out / "bench/fit.json") == found
     cells = {(each["machine"], each["batch"], each["budget_bytes"] >> 20): each for each in found.rows}
-    assert len(cells) == 12
+    assert len(cells) == 8
     assert cells["here", 8, 4]["outcome"] == "out of memory"
     assert "predicted" in cells["here", 8, 4]["why"]
     plenty = cells["here", 2, 512]
@@ -44,7 +44,7 @@ def test_cells_fit_or_not_here_and_there(job_path: Path, tmp_path: Path) -> None
     assert cells["p100-16", 2, 512]["predicted_step_s"] > 0
     assert "measured_outcome" not in cells["p100-16", 2, 512]
     heads, rows, _ = fit_table(found)
-    assert len(rows) == 12
+    assert len(rows) == 8
     assert all(len(each) == len(heads) for each in rows)
 
 

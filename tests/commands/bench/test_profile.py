@@ -51,8 +51,20 @@ def _burn(for_s: float) -> None:
     ("beside", "steps_s", "cause", "told"),
     [
         (lambda: time.sleep(0.3), 0.0, "slow reader", "move the data to a faster disk"),
-        (lambda: _burn(0.3), 0.0, "too few workers", "raise train.workers from 1 to 4"),
-        (lambda: None, 0.2, "compute-bound", "only less work, lower precision or a faster device"),
+        pytest.param(
+            lambda: _burn(0.3),
+            0.0,
+            "too few workers",
+            "raise train.workers from 1 to 4",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            lambda: None,
+            0.2,
+            "compute-bound",
+            "only less work, lower precision or a faster device",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_provoked_cause_is_the_verdict(

@@ -13,7 +13,6 @@ from outsize.data.motion import find_motion
 from outsize.data.synthetic import draw_rain
 from outsize.errors import JobError
 
-
 NEEDS_PYSTEPS = pytest.mark.skipif(find_spec("pysteps") is None, reason="needs pysteps")
 METHODS = ("dis", "lucas-kanade", pytest.param("pysteps", marks=NEEDS_PYSTEPS))
 

@@ -104,7 +104,9 @@ def share(windows: Sequence[FrameWindow], split: SplitSection) -> dict[str, list
         remedy = by_name if split.train_times else "lower data.split.val or test, or give more frames"
         need = "one at least, with all its frames in the time for training"
         raise JobError(
-            explain("the split leaves nothing to train on", f"{len(windows)} windows, {held_back}", need, remedy)
+            explain(
+                "the split leaves nothing to train on", f"{len(windows)} windows, {held_back}", need, remedy
+            )
         )
     return shared
 

@@ -85,16 +85,14 @@ def machine_rates(device: torch.device, *, room_bytes: float = math.inf) -> Rate
     return recall_or_measure(device, room_bytes=room_bytes).rates()
 
 
-def recall_or_measure(
-    device: torch.device, *, budget_s: float = BUDGET_S, room_bytes: float = math.inf
-) -> Measured:
+def recall_or_measure(device: torch.device, *, room_bytes: float = math.inf) -> Measured:
     """Return what was remembered of this very device, driver and torch, or measure it."""
     here = fingerprint(device)
     return recall_or_make(
         f"machine-{here}.json",
         device,
         read=lambda tree: _read(tree, here),
-        make=lambda: measure(device, budget_s=budget_s, room_bytes=room_bytes),
+        make=lambda: measure(device, room_bytes=room_bytes),
         lasts=lambda found: not found.is_rough,
     )
 

@@ -60,15 +60,13 @@ def try_tiling(
     return _tried(model, lambda picture: _cuts(halo, picture), again, num_inputs, device)
 
 
-def try_history(
-    model: Run, stride_px: int, num_inputs: int, *, device: str | torch.device | None = None
-) -> tuple[Obstacle, ...]:
+def try_history(model: Run, stride_px: int, num_inputs: int) -> tuple[Obstacle, ...]:
     """Return what speaks against a model that is not cut: that it answers differently from run to run."""
 
     def again(picture: Callable[..., Tensor]) -> Iterator[_Try]:
         return _repeats(stride_px, picture, 48)
 
-    return _tried(model, again, again, num_inputs, device)
+    return _tried(model, again, again, num_inputs, None)
 
 
 _Tries = Callable[[Callable[..., Tensor]], Iterator[_Try]]  # of a maker of pictures

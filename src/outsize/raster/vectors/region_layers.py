@@ -48,15 +48,14 @@ def write_polygons(
     class_names: Mapping[int, str],
     min_area_m2: float = 0.0,
     simplify_m: float = 0.0,
-    skip_values: frozenset[int] | None = None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> PolygonSummary:
     """Write each 4-connected region of one class as a polygon; the file appears when it is complete.
 
     Columns: id, class, value, area_m2 (on the ellipsoid; area_px, and limits in pixels, for a map without a
-    coordinate system), confidence (mean over the region, 0 to 1). `skip_values` are not outlined: the map's nodata
-    unless given. Outlines follow pixel edges; simplified ones still meet their neighbours without gaps, and keep
-    the area of the pixels. `advance` is called with the number of pixels done.
+    coordinate system), confidence (mean over the region, 0 to 1). The map's nodata is not outlined. Outlines follow
+    pixel edges; simplified ones still meet their neighbours without gaps, and keep the area of the pixels. `advance` is
+    called with the number of pixels done.
     """
     driver = choose_driver(target)
     disk.make_folder(target.parent)
@@ -64,7 +63,6 @@ def write_polygons(
         height, width = opened.height, opened.width
         georef = GeoRef(opened.crs.to_wkt() if opened.crs else None, tuple(opened.transform)[:6])
         _refuse_no_place(target, driver, georef)
-        skip = skip_values if skip_values is not None else _nodata_of(opened, classes_tif)
         pixel_area = measure_pixels(georef, height, width) if georef.crs_wkt else None
         read_confidence, full, close = _open_confidence(confidence_tif)
         try:
@@ -72,7 +70,7 @@ def write_polygons(
                 _reader(opened, classes_tif),
                 read_confidence,
                 (height, width),
-                skip=skip,
+                skip=_nodata_of(opened, classes_tif),
                 strip_rows=max(1, min(height, _STRIP_PX // width)),
                 num_threads=min(_MAX_THREADS, os.cpu_count() or 1),
                 integral_m2=pixel_area.integral_m2 if pixel_area else None,

@@ -65,7 +65,7 @@ def score_place(scene: int, size: tuple[int, int], window: Window, counts: Count
     return ScoredPlace(scene, window, mean_iou, float(np.trace(counts)) / num_px, num_px, num_true)
 
 
-def pick_places(places: Sequence[ScoredPlace], num_each: int = NUM_EACH) -> list[tuple[str, ScoredPlace]]:
+def pick_places(places: Sequence[ScoredPlace]) -> list[tuple[str, ScoredPlace]]:
     """Return the best, the median and the worst places by their shares of wrong pixels, with their ranks, none twice.
 
     A few stray pixels of a class that is not there halve a place's mean IoU, and nobody would call it bad for them.
@@ -74,7 +74,7 @@ def pick_places(places: Sequence[ScoredPlace], num_each: int = NUM_EACH) -> list
     ordered = sorted(places, key=lambda each: (-each.accuracy, -each.mean_iou, each.scene, each.window.row))
     if len(ordered) < 3:
         return [*zip(("best", "worst"), ordered, strict=False)]
-    num = min(num_each, len(ordered) // 3)
+    num = min(NUM_EACH, len(ordered) // 3)
     varied = [place for place in ordered if place.num_classes > 1]
     best = (varied if len(varied) >= 3 * num else ordered)[:num]
     worst = [place for place in reversed(ordered) if place not in best][:num]
