@@ -81,14 +81,14 @@ class ConvLstm(nn.Module):
         return found
 
 
-def _smp(architecture: str, encoder: str) -> nn.Module:
+def smp_network(architecture: str, encoder: str) -> nn.Module:
     import segmentation_models_pytorch as smp
 
     model: nn.Module = getattr(smp, architecture)(encoder, encoder_weights=None, classes=NUM_CLASSES)
     return model
 
 
-def _timm(name: str, **options: Any) -> nn.Module:
+def timm_network(name: str, **options: Any) -> nn.Module:
     import timm
 
     return timm.create_model(name, **options)
@@ -109,34 +109,48 @@ def _mask_rcnn() -> nn.Module:
 
 
 NETWORKS = (
-    Network("smp Unet/resnet50", lambda: _smp("Unet", "resnet50"), (8, 3, 704, 704), cross_entropy),
+    Network("smp Unet/resnet50", lambda: smp_network("Unet", "resnet50"), (8, 3, 704, 704), cross_entropy),
     Network(
         "smp UPerNet/tu-convnext_tiny",
-        lambda: _smp("UPerNet", "tu-convnext_tiny"),
+        lambda: smp_network("UPerNet", "tu-convnext_tiny"),
         (8, 3, 704, 704),
         cross_entropy,
     ),
-    Network("smp Segformer/mit_b2", lambda: _smp("Segformer", "mit_b2"), (8, 3, 704, 704), cross_entropy),
-    Network("timm convnext_small", lambda: _timm("convnext_small"), (128, 3, 224, 224), cross_entropy),
     Network(
-        "timm vit_base_patch16", lambda: _timm("vit_base_patch16_224"), (128, 3, 224, 224), cross_entropy
+        "smp Segformer/mit_b2", lambda: smp_network("Segformer", "mit_b2"), (8, 3, 704, 704), cross_entropy
+    ),
+    Network("timm convnext_small", lambda: timm_network("convnext_small"), (128, 3, 224, 224), cross_entropy),
+    Network(
+        "timm vit_base_patch16",
+        lambda: timm_network("vit_base_patch16_224"),
+        (128, 3, 224, 224),
+        cross_entropy,
     ),
     Network(
-        "timm swin_tiny", lambda: _timm("swin_tiny_patch4_window7_224"), (64, 3, 224, 224), cross_entropy
+        "timm swin_tiny",
+        lambda: timm_network("swin_tiny_patch4_window7_224"),
+        (64, 3, 224, 224),
+        cross_entropy,
     ),
     Network("torchvision deeplabv3_resnet50", _deeplab, (8, 3, 512, 512), cross_entropy),
     Network(
-        "smp Unet/efficientnet-b4", lambda: _smp("Unet", "efficientnet-b4"), (8, 3, 704, 704), cross_entropy
+        "smp Unet/efficientnet-b4",
+        lambda: smp_network("Unet", "efficientnet-b4"),
+        (8, 3, 704, 704),
+        cross_entropy,
     ),
-    Network("timm convnext_base", lambda: _timm("convnext_base"), (128, 3, 224, 224), cross_entropy),
+    Network("timm convnext_base", lambda: timm_network("convnext_base"), (128, 3, 224, 224), cross_entropy),
     Network(
         "timm eva02_small, 518 px",
-        lambda: _timm("eva02_small_patch14_224", img_size=518),
+        lambda: timm_network("eva02_small_patch14_224", img_size=518),
         (16, 3, 518, 518),
         cross_entropy,
     ),
     Network(
-        "timm vit_small, 518 px", lambda: _timm("vit_small_patch14_dinov2"), (16, 3, 518, 518), cross_entropy
+        "timm vit_small, 518 px",
+        lambda: timm_network("vit_small_patch14_dinov2"),
+        (16, 3, 518, 518),
+        cross_entropy,
     ),
     Network("torchvision maskrcnn_resnet50_fpn_v2", _mask_rcnn, (4, 3, 704, 704), detection, objects),
     Network("LSTM-convolution", ConvLstm, (4, 8, 1, 256, 256), square),

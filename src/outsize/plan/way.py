@@ -150,6 +150,6 @@ def in_words(found: Mixture) -> str:
         num_costly = len({call for recipe in found.recipes for call in recipe.costly})
         parts.append(
             f"recompute {format_count(len(found.recipes), 'tensor')}"
-            + f", {format_count(num_costly, 'convolution')}" * (num_costly > 0)
+            + f", {format_count(num_costly, 'costly operation')}" * (num_costly > 0)
         )
     return " and ".join(parts)

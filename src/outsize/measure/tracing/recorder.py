@@ -118,8 +118,11 @@ class _Watch(TorchDispatchMode):
             self._write(func, args, kwargs, read, inputs, result)
         return result
 
-    def _can_repeat(self, kind: str, args: tuple[Any, ...], read: list[Tensor]) -> bool:
-        if not any(tensor.requires_grad for tensor in read):
+    def _can_repeat(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: list[Tensor]
+    ) -> bool:
+        kind = func.overloadpacket.__name__
+        if not any(tensor.requires_grad for tensor in read) or drops_out(func, args, kwargs):
             return False
         return self._on_cuda or not is_typed_by_statistics(kind, args)
 
@@ -161,7 +164,7 @@ class _Watch(TorchDispatchMode):
                 flops=flops(kind, args, result),
                 moved_bytes=moved_bytes(kind, read, [*written, *made]),
                 layer=self._origins.here() if backward and not self._where.is_inside else (module, call),
-                can_repeat=self._can_repeat(kind, args, read),
+                can_repeat=self._can_repeat(func, args, kwargs, read),
                 dtype=str((results or written or [torch.empty(0)])[0].dtype).removeprefix("torch."),
                 **(_of_convolution(kind, args, results) if self._on_cuda else {}),
             )
@@ -174,6 +177,14 @@ def is_typed_by_statistics(kind: str, args: tuple[Any, ...]) -> bool:
         return False
     pictures, weight, mean = args[0], args[1], args[3]
     return weight is None and mean is not None and mean.dtype != pictures.dtype
+
+
+def drops_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an attention drops some of its weights, and would drop others a second time."""
+    for place, each in enumerate(func._schema.arguments):
+        if each.name == "dropout_p":
+            return bool((args[place] if place < len(args) else kwargs.get("dropout_p", 0.0)) > 0)
+    return False
 
 
 def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> dict[str, int]:

@@ -14,15 +14,20 @@ from outsize.plan.times import OpSeconds
 # between them. Names are torch's; a trailing underscore (in place) and an overload are left out.
 # `strategies/saved/watch.py` knows all of them, a test sees to it: what it does not know would be planned in vain.
 _NORMS = {"native_batch_norm", "cudnn_batch_norm", "fused_norm", "native_group_norm", "native_layer_norm"}
+_NORMS |= {"_fused_rms_norm"}
 _ACTIVATIONS = {"relu", "leaky_relu", "elu", "celu", "gelu", "silu", "mish", "softplus"}
-_ACTIVATIONS |= {"hardswish", "hardsigmoid", "hardtanh", "sigmoid", "tanh", "native_dropout"}
+_ACTIVATIONS |= {"hardswish", "hardsigmoid", "hardtanh", "sigmoid", "tanh", "native_dropout", "_softmax"}
 _MOVES = {"add", "sub", "mul", "div", "cat", "_to_copy", "clone", "constant_pad_nd", "reflection_pad2d"}
-_MOVES |= {"replication_pad2d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"}
+_MOVES |= {"replication_pad2d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "roll"}
+_MOVES |= {"masked_fill", "index"}
 _POOLS = {"max_pool2d_with_indices"}  # its indices take eight bytes for each of its results
 CHEAP = _NORMS | _ACTIVATIONS | _MOVES | _POOLS
-# Operations that are worth it where they make many bytes of few products: the first layer, 1 x 1, transposed 2 x 2.
-# A plan names each that may run again; the rest of them are never replayed, whatever starts from their results.
-COSTLY = {"convolution"}
+# Operations that are worth it where they make many bytes of few products: the first layer, 1 x 1, transposed 2 x 2,
+# the wide half of a transformer's MLP, attention. A plan names each that may run again; the rest of them are never
+# replayed, whatever starts from their results.
+_ATTENTION = {f"_scaled_dot_product_{name}_attention" for name in ("flash", "efficient", "cudnn")}
+_ATTENTION |= {"_scaled_dot_product_flash_attention_for_cpu"}
+COSTLY = {"convolution", "addmm", "mm", "bmm", "baddbmm"} | _ATTENTION
 OF_IMAGES = frozenset({"_to_copy", "constant_pad_nd", "sub", "div", "mul"})  # before they meet a weight
 _MAX_DEPTH = 4  # recipes that are made from recipes
 # what these make is passed on in one pass on a GPU to a sum and a ReLU behind it

@@ -168,6 +168,8 @@ class Packing:
         kept = Kept(without_history(tensor), tensor._version, key[0])
         if node is not None:
             note(node, kept)
+        if self._watch is not None:
+            self._watch.keeps(tensor, kept)
         return kept
 
     def pack_view(self, value: Value | Kept, tensor: Tensor, module: str) -> Slot | Kept:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.tensors import fills_storage, is_read_otherwise
-from outsize.measure.tracing import BATCH_NORMS, is_typed_by_statistics
+from outsize.measure.tracing import BATCH_NORMS, drops_out, is_typed_by_statistics
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.memory import OF_IMAGES
 from outsize.strategies.saved.draws import dropout_scale
@@ -23,17 +23,20 @@ _ACTIVATIONS = """
     relu leaky_relu elu celu gelu silu mish hardswish hardsigmoid hardtanh clamp clamp_min clamp_max sigmoid tanh
     softplus _prelu_kernel _softmax _log_softmax
 """
-_SUMS_AND_COPIES = "add sub mul div _to_copy clone cat stack"
+_SUMS_AND_COPIES = "add sub mul div _to_copy clone cat stack roll masked_fill index"
 _CHANGES_OF_SIZE = """
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d upsample_linear1d
     upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa constant_pad_nd
     reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d pixel_shuffle pixel_unshuffle
     avg_pool2d avg_pool3d _adaptive_avg_pool2d mean max_pool2d_with_indices max_pool3d_with_indices
 """
-_NORMS = "native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm fused_norm"
+_NORMS = "_fused_rms_norm native_group_norm native_layer_norm native_batch_norm cudnn_batch_norm fused_norm"
 _DROPOUT = "native_dropout"  # of a GPU; that of a CPU is a product
 _CHEAP = frozenset(" ".join((_ACTIVATIONS, _SUMS_AND_COPIES, _CHANGES_OF_SIZE, _NORMS, _DROPOUT)).split())
-_COSTLY = frozenset({"convolution"})  # remembered only where a plan says so
+_ATTENTION = tuple(f"_scaled_dot_product_{name}_attention" for name in ("flash", "efficient", "cudnn"))
+_ATTENTION = (*_ATTENTION, "_scaled_dot_product_flash_attention_for_cpu")
+# remembered only where a plan says so
+_COSTLY = frozenset({"convolution", "addmm", "mm", "bmm", "baddbmm", *_ATTENTION})
 _NUM_OUTPUTS = {"max_pool2d_with_indices": 2, "max_pool3d_with_indices": 2}  # of others the first alone
 
 
@@ -90,7 +93,9 @@ class ForwardWatch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._where, self._sites, self._costly = where, sites, costly
         self._funcs = None if sites is None else {func for _, _, func in sites}
-        self._now: weakref.WeakKeyDictionary[Any, Value | weakref.ref[Value]] = weakref.WeakKeyDictionary()
+        self._now: weakref.WeakKeyDictionary[Any, Value | weakref.ref[Value] | weakref.ref[Kept]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -130,7 +135,7 @@ class ForwardWatch(TorchDispatchMode):
     def _site(self, func: Any) -> Site:
         return ("", 0, func) if self._where is None else (*self._where.here, func)
 
-    def find(self, tensor: Tensor) -> Value | None:
+    def find(self, tensor: Tensor) -> Value | Kept | None:
         """Return what its storage holds now, if it was seen."""
         if is_read_otherwise(tensor):
             return None
@@ -172,6 +177,10 @@ class ForwardWatch(TorchDispatchMode):
             return None
         return value
 
+    def keeps(self, tensor: Tensor, kept: Kept) -> None:
+        """Know what is kept of a tensor as a view, for those who start from another view of its storage."""
+        self._now[tensor.untyped_storage()] = weakref.ref(kept)
+
     def release(self, tensor: Tensor) -> None:
         """Leave the value to those who need it: it holds the storage, which would else never be freed."""
         storage = tensor.untyped_storage()
@@ -188,6 +197,8 @@ class ForwardWatch(TorchDispatchMode):
     ) -> CallRecipe | None:
         if rule.name not in OF_IMAGES and not _has_gradient(args):
             return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
+        if rule.costly and drops_out(func, args, kwargs):
+            return None
         if rule.name in BATCH_NORMS:
             if args[0].device.type == "cpu" and is_typed_by_statistics(rule.name, args):
                 return None
@@ -197,7 +208,7 @@ class ForwardWatch(TorchDispatchMode):
             return None  # what it was made from is overwritten now, or a part of it
         named = {name: self._sourced(each) for name, each in kwargs.items()}
         recipe = CallRecipe(func, sources, named, in_place=rule.in_place)
-        if rule.costly:
+        if rule.name == "convolution":
             recipe.settings = convolution_settings()
         return recipe
 
@@ -241,9 +252,16 @@ class ForwardWatch(TorchDispatchMode):
 
 
 def _hold_less_than(value: Value) -> None:
-    """Hold what a value is made from, as far as nobody has saved it, only if that is less than the value."""
+    """Hold what a value is made from, as far as nobody has saved it, only if that is less than the value.
+
+    Weights are there anyway; a view of one, as a matrix turned round, is gone as soon as its operation has run.
+    """
     leaves = [each for each in leaves_of(value, _is_saved)[0] if type(each) is Value and each is not value]
-    if sum(0 if _is_weight(each) else each.size_bytes for each in leaves) < value.size_bytes:
+    weights = [each for each in leaves if _is_weight(each)]
+    for each in weights:
+        each.hold()
+    leaves = [each for each in leaves if each not in weights]
+    if sum(each.size_bytes for each in leaves) < value.size_bytes:
         for leaf in leaves:
             leaf.hold()
     else:
