@@ -4,7 +4,8 @@
 
 Each network of any_networks.py is followed on shapes, as a GPU would run it. Everything that may wait in host memory
 waits there from its last use of forward to its first of backward: what is held then at the fullest operation is the
-floor, whatever the budget. Nothing is computed, and no GPU is needed.
+floor, whatever the budget. The second row of a network is that of its step with joins and enlargements made by slices,
+where it has any that only convolutions read. Nothing is computed, and no GPU is needed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from outsize.plan.cost import Changed, StepCost
 from outsize.plan.memory import find_points
 from outsize.plan.step import StepFacts, Storage
 from outsize.planning.own_step import own_step, traced
+from outsize.strategies.kernels import made_by_slices
 
 _GIB = 2**30
 
@@ -39,21 +41,27 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for network in NETWORKS:
         if any(part.lower() in network.name.lower() for part in options.networks):
-            rows.append(row_of(network, options.top))
-            print(as_line(rows[-1]), flush=True)
+            for row in rows_of(network, options.top):
+                rows.append(row)
+                print(as_line(row), flush=True)
     if options.out is not None:
         options.out.write_text(json.dumps(rows, indent=2) + "\n")
 
 
-def row_of(network: Network, top: int) -> dict[str, Any]:
-    """Return what a network's step takes, its floor, and what that consists of."""
+def rows_of(network: Network, top: int) -> Iterator[dict[str, Any]]:
+    """Yield what a network's step takes, its floor, and what that consists of; and the same with slices."""
     model, example = network.make().train(), network.example(network.shape, torch.device("cpu"))
-    step = own_step(model, example, network.loss, torch.optim.AdamW, True)
+    own = own_step(model, example, network.loss, torch.optim.AdamW, True)
+    step = replace(own, device=torch.device("cuda"))
     try:
-        facts = traced(replace(step, device=torch.device("cuda")))
+        facts = traced(step)
     except TraceError as error:
-        return {"network": network.name, "failed": str(error)}
-    return {"network": network.name, **floor_of(facts, top)}
+        yield {"network": network.name, "failed": str(error)}
+        return
+    yield {"network": network.name, **floor_of(facts, top)}
+    later = made_by_slices(model, facts)
+    if later:
+        yield {"network": f"{network.name}, by slices", **floor_of(traced(step, later=later), top)}
 
 
 def floor_of(facts: StepFacts, top: int) -> dict[str, Any]:

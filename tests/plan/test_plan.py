@@ -42,7 +42,7 @@ EVERYTHING = Plan(
     recompute=Recompute((FIRST, SECOND), ("trunk",), costly=(("stem", 1),), waits=(2, 0)),
     swap=Swap((PlannedSwap(FIRST, 2**20, SECOND, FIRST, late=True),), 2**20 + 512, ahead_bytes=1024),
     compile=Compile(("a.b", "c"), 0.5),
-    fuse=Fuse(("a",), ("b",), ("c",), ("d",), ("e",), ("f",), (("d", "g"),)),
+    fuse=Fuse(("a",), ("b",), ("c",), ("d",), ("e",), ("f",), (("d", "g"),), ("h",)),
     offload=Offload(("encoder", "decoder"), host_bytes=2**30, device_bytes=2**20),
     graph=True,
     paged=True,

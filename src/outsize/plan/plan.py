@@ -103,6 +103,15 @@ class Fuse:
     columns: tuple[str, ...] = ()  # convolutions of rows far apart, which are run on folded pictures
     enlargings: tuple[str, ...] = ()  # bilinear ones, whose backward is two matrix products
     shifts: tuple[tuple[str, str], ...] = ()  # a join, and the layer before it whose bias it adds
+    # what joins and enlarges for convolutions, which make it for some samples at a time: only where memory is short
+    later: tuple[str, ...] = ()
+
+    @property
+    def why_later(self) -> str:
+        """Say what is made by slices, and why."""
+        more = f" and {len(self.later) - 1} more" if len(self.later) > 1 else ""
+        what = f"what '{self.later[0]}'{more} joins or enlarges" if self.later else "nothing"
+        return f"nothing else fits: {what} is made by slices for the convolution behind it"
 
 
 @dataclass(frozen=True)
@@ -238,7 +247,8 @@ class Plan:
         same = ("step_s", "fuse")
         strategies = [each.name for each in fields(self) if each.default is None and each.name not in same]
         nothing: dict[str, Any] = dict.fromkeys(strategies)
-        return replace(self, graph=False, paged=False, **nothing)
+        fuse = None if self.fuse is None else replace(self.fuse, later=())
+        return replace(self, graph=False, paged=False, fuse=fuse, **nothing)
 
     @property
     def is_recordable(self) -> bool:

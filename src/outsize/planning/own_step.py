@@ -28,6 +28,7 @@ from outsize.plan.plan import Plan
 from outsize.plan.step import StepFacts, Storage
 from outsize.strategies.blocks import checkpointed, unfit
 from outsize.strategies.forward import Within, refuse_inside_another
+from outsize.strategies.kernels import made_later
 
 Loss = Callable[[nn.Module, Any], Tensor]
 MakeOptimizer = Callable[[Any], Optimizer]
@@ -184,11 +185,11 @@ def _with_state(step: OwnStep, facts: StepFacts) -> StepFacts:
     return replace(facts, storages=(*facts.storages, kept))
 
 
-def traced(step: OwnStep, blocks: tuple[str, ...] = ()) -> StepFacts:
-    """Follow a step on shapes; the blocks are run again in backward."""
+def traced(step: OwnStep, blocks: tuple[str, ...] = (), *, later: tuple[str, ...] = ()) -> StepFacts:
+    """Follow a step on shapes; blocks are run again in backward, and what is made `later` is made by slices."""
 
     def value(model: nn.Module, batch: Any) -> Tensor:
-        with checkpointed(model, blocks, tell=lambda _: None):
+        with made_later(model, later), checkpointed(model, blocks, tell=lambda _: None):
             return step.value(model, batch)
 
     device: Literal["cuda", "cpu"] = "cuda" if step.device.type == "cuda" else "cpu"

@@ -21,8 +21,9 @@ from outsize.measure.memory import ran_out, sweep
 from outsize.measure.state import reach_as_it_was
 from outsize.plan.facts import Machine
 from outsize.plan.limits import limit_for, usable_share
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Fuse, Plan
 from outsize.plan.search import Link
+from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock
 from outsize.plan.way import Way
 from outsize.plan.ways import choose_recompute
@@ -38,6 +39,7 @@ from outsize.planning.own_step import (
 )
 from outsize.strategies.blocks import others_hooks
 from outsize.strategies.forward import Within
+from outsize.strategies.kernels import made_by_slices
 from outsize.units import format_bytes
 
 _NUM_TRIED = 4  # plans of a recorded step that are run
@@ -78,20 +80,19 @@ def within(
     # the autocast that may be around this is not the step's
     with torch.autocast(step.device.type, enabled=False), reach_as_it_was(model, example):
         facts, recorded = facts_of(step)
-        choose = partial(
-            choose_recompute,
-            facts,
-            limit_bytes=limit_bytes,
-            blocks_of=(lambda paths: traced(step, paths)) if recorded is None else None,
-            link=Link.of(rates) if on_gpu else None,  # on a CPU all memory is the host's
-            host_bytes=host_room_bytes(),
-            **clock.settings(),
-        )
         tried = Tried(step)
-        choose = partial(_tried, tried, choose)
+        settings = {
+            "limit_bytes": limit_bytes,
+            "link": Link.of(rates) if on_gpu else None,  # on a CPU all memory is the host's
+            "host_bytes": host_room_bytes(),
+            **clock.settings(),
+        }
+        choose = _chooser(step, facts, tried, settings, follows=recorded is None)
         found = choose(budget_bytes=usable * limit_bytes)
         if recorded is not None:
             found = _as_it_runs(step, found, choose, usable * limit_bytes)
+        elif not isinstance(found, Plan):
+            found = _by_slices(step, found, facts, tried, settings, usable * limit_bytes)
     if isinstance(found, Plan):
         return Within(model, found, recorded, tuple(step.calls))
     least = min(found, key=lambda way: way.peak_bytes)
@@ -105,6 +106,39 @@ def within(
             + "".join(f" ({each})" for each in tried.in_words()),
         )
     )
+
+
+def _chooser(
+    step: OwnStep,
+    facts: StepFacts,
+    tried: Tried,
+    settings: dict[str, Any],
+    later: tuple[str, ...] = (),
+    *,
+    follows: bool = True,
+) -> Callable[..., Plan | list[Way]]:
+    """Return what finds a plan for a budget; a step that `follows` on shapes may run blocks again."""
+    again = (lambda paths: traced(step, paths, later=later)) if follows else None
+    return partial(_tried, tried, partial(choose_recompute, facts, blocks_of=again, **settings))
+
+
+def _by_slices(
+    step: OwnStep,
+    refused: list[Way],
+    facts: StepFacts,
+    tried: Tried,
+    settings: dict[str, Any],
+    budget_bytes: float,
+) -> Plan | list[Way]:
+    """Return a plan that makes what is joined and enlarged by slices, where none other fits; or all ways."""
+    later = made_by_slices(step.model, facts)
+    if not later:
+        return refused
+    found = _chooser(step, traced(step, later=later), tried, settings, later)(budget_bytes=budget_bytes)
+    if isinstance(found, Plan):
+        fuse = Fuse(later=later)
+        return replace(found, fuse=fuse, why=(fuse.why_later, *found.why))
+    return [*refused, *(replace(way, name=f"{way.name}, joins by slices") for way in found)]
 
 
 class Tried:

@@ -13,7 +13,7 @@ from outsize.plan.plan import Fuse, Offload, Plan
 from outsize.strategies.compiled import compiled
 from outsize.strategies.cudagraph import Recordings, graphed
 from outsize.strategies.forward import Tell, saving
-from outsize.strategies.kernels import fused_layers, fusing
+from outsize.strategies.kernels import fused_layers, fusing, made_later
 from outsize.strategies.pipeline import piped
 from outsize.strategies.replicate import Share, replicated
 from outsize.strategies.spatial import SpreadStep
@@ -81,11 +81,11 @@ def _offload(model: nn.Module, setting: Offload, *, bf16: bool) -> None:
 
 
 def _fused(step: Step, model: nn.Module, fuse: Fuse) -> Step:
-    """Run a step with fused layers, or where their kernels cannot be built with plain ones: the maths are the same."""
+    """Run a step with fused layers, or without their kernels where those cannot be built: the maths are the same."""
     block = fused_layers(model, fuse)
 
     def run(batch: Batch, *, last: bool) -> Terms:
-        with block() if fusing(batch.images.device.type) else nullcontext():
+        with block() if fusing(batch.images.device.type) else made_later(model, fuse.later):
             return step(batch, last=last)
 
     return run

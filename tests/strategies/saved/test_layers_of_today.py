@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from outsize.measure.memory import LiveBytes
-from outsize.measure.tracing import drops_out
+from outsize.measure.tracing import differs_again
 from outsize.plan.cost import StepCost
 from outsize.plan.memory import find_recipes
 from outsize.plan.search import mix
@@ -217,8 +217,8 @@ def test_attention_that_drops_weights_is_not_made_again() -> None:
     flash = torch.ops.aten._scaled_dot_product_flash_attention.default
     efficient = torch.ops.aten._scaled_dot_product_efficient_attention.default
     x = torch.randn(1, 2, 8, 4, requires_grad=True)
-    assert drops_out(flash, (x, x, x, 0.1), {})
-    assert drops_out(efficient, (x, x, x, None, True, 0.1), {})
-    assert drops_out(efficient, (x, x, x, None, True), {"dropout_p": 0.1})
-    assert not drops_out(flash, (x, x, x), {"is_causal": True})
-    assert not drops_out(torch.ops.aten.addmm.default, (x, x, x), {})
+    assert differs_again(flash, (x, x, x, 0.1), {}, on_cuda=True)
+    assert differs_again(efficient, (x, x, x, None, True, 0.1), {}, on_cuda=True)
+    assert differs_again(efficient, (x, x, x, None, True), {"dropout_p": 0.1}, on_cuda=True)
+    assert not differs_again(flash, (x, x, x), {"is_causal": True}, on_cuda=True)
+    assert not differs_again(torch.ops.aten.addmm.default, (x, x, x), {}, on_cuda=True)

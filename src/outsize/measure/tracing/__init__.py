@@ -8,16 +8,15 @@ record (recorder) <------ any step, real ones too
 
 from outsize.measure.tracing.answers import AnswerLeaf, answer_on_shapes
 from outsize.measure.tracing.ghost import ghost_of
-from outsize.measure.tracing.recorder import BATCH_NORMS, drops_out, is_typed_by_statistics, record
+from outsize.measure.tracing.recorder import BATCH_NORMS, differs_again, record
 from outsize.measure.tracing.step import state_bytes, trace_step
 
 __all__ = [
     "BATCH_NORMS",
     "AnswerLeaf",
     "answer_on_shapes",
-    "drops_out",
+    "differs_again",
     "ghost_of",
-    "is_typed_by_statistics",
     "record",
     "state_bytes",
     "trace_step",

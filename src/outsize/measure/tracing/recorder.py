@@ -121,10 +121,8 @@ class _Watch(TorchDispatchMode):
     def _can_repeat(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: list[Tensor]
     ) -> bool:
-        kind = func.overloadpacket.__name__
-        if not any(tensor.requires_grad for tensor in read) or drops_out(func, args, kwargs):
-            return False
-        return self._on_cuda or not is_typed_by_statistics(kind, args)
+        wants = any(tensor.requires_grad for tensor in read)
+        return wants and not differs_again(func, args, kwargs, on_cuda=self._on_cuda)
 
     def _dense(self, grad: Tensor) -> Tensor:
         """Return a gradient as cuDNN takes it: what is a part of a larger one, as of a concatenation, is copied."""
@@ -171,20 +169,22 @@ class _Watch(TorchDispatchMode):
         )
 
 
-def is_typed_by_statistics(kind: str, args: tuple[Any, ...]) -> bool:
+def differs_again(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, on_cuda: bool) -> bool:
+    """Whether an operation would make something else of the same tensors a second time."""
+    if not on_cuda and _is_typed_by_statistics(func.overloadpacket.__name__, args):
+        return True
+    for place, each in enumerate(func._schema.arguments):
+        if each.name == "dropout_p":  # attention that drops some of its weights
+            return bool((args[place] if place < len(args) else kwargs.get("dropout_p", 0.0)) > 0)
+    return False
+
+
+def _is_typed_by_statistics(kind: str, args: tuple[Any, ...]) -> bool:
     """Whether a CPU's norm takes the type it computes in from running statistics, which a second time are not there."""
     if kind not in BATCH_NORMS or not args[5]:
         return False
     pictures, weight, mean = args[0], args[1], args[3]
     return weight is None and mean is not None and mean.dtype != pictures.dtype
-
-
-def drops_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an attention drops some of its weights, and would drop others a second time."""
-    for place, each in enumerate(func._schema.arguments):
-        if each.name == "dropout_p":
-            return bool((args[place] if place < len(args) else kwargs.get("dropout_p", 0.0)) > 0)
-    return False
 
 
 def _of_convolution(kind: str, args: tuple[Any, ...], results: list[Tensor]) -> dict[str, int]:

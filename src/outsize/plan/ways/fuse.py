@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from outsize.plan.cost import StepCost
 from outsize.plan.plan import Fuse
 from outsize.plan.step import StepFacts, StepOp
 
@@ -13,12 +14,18 @@ _POOLS = {"max_pool2d_with_indices"}
 _JOINS = {"cat"}
 _COLUMNS = {"convolution"}
 _ENLARGINGS = {"upsample_bilinear2d"}
+_ENLARGED = _ENLARGINGS | {"upsample_nearest2d", "upsample_bicubic2d", "_upsample_nearest_exact2d"}
+_LEAST_SHARE = 0.01  # of what a step holds, that something is made later for
 
 
 def find_fusible(
-    facts: StepFacts, layers: Collection[str], relus: Collection[str], biased: Collection[str] = ()
+    facts: StepFacts,
+    layers: Collection[str],
+    relus: Collection[str],
+    biased: Collection[str] = (),
+    joining: Collection[str] = (),
 ) -> Fuse:
-    """Return which of the named layers are fused, and how.
+    """Return which of the named layers are fused, and how; what is `joining` may do so later.
 
     A ReLU belongs to a norm if it is a module, and the only one that sees what the norm makes. One that works in
     place is the only one if it comes first: all others see what it has made. A join adds the bias of one of the
@@ -46,7 +53,37 @@ def find_fusible(
         for op in forward
         if op.kind in _JOINS and op.module in joins and (layer := _only_for(op, forward, touching, biased))
     )
-    return Fuse(with_relu, norms, pools, joins, columns, enlargings, shifts)
+    later = _later(facts, forward, joining) if joining else ()
+    return Fuse(with_relu, norms, pools, joins, columns, enlargings, shifts, later)
+
+
+def _later(facts: StepFacts, forward: list[StepOp], joining: Collection[str]) -> tuple[str, ...]:
+    """Return those that join or enlarge for convolutions alone, where that makes much of what a step holds."""
+    cost = StepCost(facts)
+    least_bytes = _LEAST_SHARE * (cost.peak_bytes() - cost.lasting_bytes)
+    reading: dict[int, list[StepOp]] = {}
+    for op in forward:
+        for storage in op.inputs:
+            reading.setdefault(storage, []).append(op)
+
+    def is_for_convolutions(storage: int) -> bool:
+        readers = reading.get(storage, [])
+        return bool(readers) and all(
+            op.kind == "convolution"
+            or (op.kind in (*_JOINS, "_to_copy") and op.outputs and is_for_convolutions(op.outputs[0]))
+            for op in readers
+        )
+
+    found = [
+        op.module
+        for op in forward
+        if op.kind in (*_JOINS, *_ENLARGED)
+        and op.outputs
+        and op.module in joining
+        and cost.by_index[op.outputs[0]].size_bytes >= least_bytes
+        and is_for_convolutions(op.outputs[0])
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def _only_for(

@@ -144,8 +144,13 @@ def _train_plan(
     if (where.sharing.stages or 1) > 1:
         return staged_plan(job, model, num_bands, known, task, where)
     try:
-        return choose_over_ranks(known, job.limits, task, over_ranks(job, model, num_bands, where))
+        found = choose_over_ranks(known, job.limits, task, over_ranks(job, model, num_bands, where))
+        # one that is exact goes before one that is not
+        return found if found.exact else _by_slices(job, model, num_bands, known, task, where) or found
     except PlanError as refused:
+        sliced = _by_slices(job, model, num_bands, known, task, where)
+        if sliced is not None:
+            return sliced
         is_free = where.sharing.stages is None and where.sharing.spread == SPREADS[0]
         for num_stages in range(2, where.num_gpus + 1) if is_free else ():
             if where.num_gpus % num_stages:
@@ -157,6 +162,29 @@ def _train_plan(
             except OutsizeError:  # the first error says what a single GPU would need
                 continue
         raise refused
+
+
+def _by_slices(
+    job: Job, model: nn.Module, num_bands: int, known: Facts, task: StepRequest, where: Situation
+) -> Plan | None:
+    """Return an exact plan that makes what is joined and enlarged by slices; None where there is none."""
+    from outsize.errors import PlanError
+    from outsize.plan.sharing import choose_over_ranks
+    from outsize.strategies.kernels import made_by_slices
+
+    if where.num_gpus > 1:
+        return None
+    later = made_by_slices(model, task.step_of(task.batch, task.side_px))
+    if not later:
+        return None
+    fuse = replace(where.fuse or Fuse(), later=later)
+    where = replace(where, compiled=(), fuse=fuse)
+    asked = train_task(job, model, num_bands, known.halo, where)
+    try:
+        found = choose_over_ranks(known, job.limits, asked, over_ranks(job, model, num_bands, where))
+    except PlanError:
+        return None
+    return replace(found, why=(fuse.why_later, *found.why)) if found.exact else None
 
 
 def _explaining_padding(plan: Plan, job: Job, facts: Facts) -> Plan:

@@ -21,6 +21,7 @@ from outsize.plan.plan import Plan, Recompute
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.compat import is_transforming
 from outsize.strategies.forward.saving_tensors import unmet_by, waits_of
+from outsize.strategies.kernels import made_later
 from outsize.strategies.replaced import forward_of, run_instead
 from outsize.strategies.saved import SavedTensors
 
@@ -56,6 +57,8 @@ class Within:
     def _enter(self) -> None:
         _ACTIVE.append(self._model)
         self._block.callback(_ACTIVE.remove, self._model)
+        if self.plan.fuse is not None:
+            self._block.enter_context(made_later(self._model, self.plan.fuse.later))
         if self.plan.recompute is not None or self.plan.swap is not None:
             self._saved = self._saving()
             self._block.callback(register_module_forward_pre_hook(self._notice()).remove)

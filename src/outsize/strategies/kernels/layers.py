@@ -26,6 +26,7 @@ from outsize.strategies.kernels.entropy import summed
 from outsize.strategies.kernels.folded import can_fold, folded_convolution, folds
 from outsize.strategies.kernels.fused_layer import suits
 from outsize.strategies.kernels.join import ConvWindow, can_shift, joined_convolution
+from outsize.strategies.kernels.later import run_later
 from outsize.strategies.kernels.norm import FusedNorm
 from outsize.strategies.kernels.pool import FusedPool, can_pool
 
@@ -47,7 +48,8 @@ def fused_layers(model: nn.Module, fuse: Fuse) -> Callable[[], AbstractContextMa
             (fuse.pools, _pool),
             ([path for path in fuse.joins if path not in dict(fuse.shifts)], _join),
             (fuse.columns, _column),
-            (fuse.enlargings, _enlarge),
+            ([path for path in fuse.enlargings if path not in fuse.later], _enlarge),
+            (fuse.later, run_later),
         )
         for path in paths
     ]
@@ -184,6 +186,16 @@ def fusible(model: nn.Module, facts: StepFacts) -> Fuse:
     found = find_fusible(facts, layers, relus, biased)
     shifts = tuple((join, before) for join, before in found.shifts if _can_shift(named[join]))
     return replace(found, shifts=shifts)
+
+
+def made_by_slices(model: nn.Module, facts: StepFacts) -> tuple[str, ...]:
+    """Return the modules that may leave it to convolutions to make what they join and enlarge, by slices."""
+    joining = {
+        path
+        for path, module in model.named_modules()
+        if path and type(module) is not JoinedConv2d and "forward" not in vars(module)
+    }
+    return find_fusible(facts, (), (), joining=joining).later
 
 
 def _can_shift(join: Any) -> bool:

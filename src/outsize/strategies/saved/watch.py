@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from outsize.measure.tensors import fills_storage, is_read_otherwise
-from outsize.measure.tracing import BATCH_NORMS, drops_out, is_typed_by_statistics
+from outsize.measure.tracing import BATCH_NORMS, differs_again
 from outsize.measure.where import Where, is_parameter
 from outsize.plan.memory import OF_IMAGES
 from outsize.strategies.saved.draws import dropout_scale
@@ -197,11 +197,10 @@ class ForwardWatch(TorchDispatchMode):
     ) -> CallRecipe | None:
         if rule.name not in OF_IMAGES and not _has_gradient(args):
             return None  # of a frozen encoder: to hold what it starts from would cost more than it may free
-        if rule.costly and drops_out(func, args, kwargs):
+        may_differ = rule.costly or rule.name in BATCH_NORMS
+        if may_differ and differs_again(func, args, kwargs, on_cuda=args[0].device.type != "cpu"):
             return None
         if rule.name in BATCH_NORMS:
-            if args[0].device.type == "cpu" and is_typed_by_statistics(rule.name, args):
-                return None
             args = _without_statistics(args)
         sources = [self._sourced(each) for each in args]
         if rule.in_place and (sources[0].value.recipe is None or not fills_storage(args[0])):
