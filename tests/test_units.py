@@ -42,6 +42,7 @@ def test_formats() -> None:
 
 def test_counts_say_one_or_several() -> None:
     assert [format_count(num, "step") for num in (0, 1, 7200)] == ["0 steps", "1 step", "7,200 steps"]
+    assert [format_count(num, "class", "classes") for num in (1, 5)] == ["1 class", "5 classes"]
 
 
 def test_times_in_utc() -> None:

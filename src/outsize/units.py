@@ -65,9 +65,9 @@ def format_seconds(seconds: float) -> str:
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
 
 
-def format_count(number: int, thing: str) -> str:
-    """Write how many there are of a thing whose plural ends in s: "1 tile", "7,200 steps"."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def format_count(number: int, thing: str, things: str = "") -> str:
+    """Write how many there are of a thing, by default one whose plural ends in s: "1 tile", "7,200 steps"."""
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
 def format_pixels(height: int, width: int) -> str:

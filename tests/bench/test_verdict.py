@@ -50,7 +50,19 @@ def test_slow_reader() -> None:
 def test_all_cores_prepare() -> None:
     found = judge(_waiting(0.5), replace(_AROUND, making_s=0.3, making_cpu_s=0.3, workers=4, cores=4))
     assert found.cause == "slow preparation"
-    assert "all 4 cores" in found.sentence
+    assert "all 4 cores are busy" in found.sentence
+
+
+def test_workers_share_the_cores_of_a_cpu_with_the_step() -> None:
+    """Two cores: a batch takes one for 80 ms, a step both for 60 ms; another worker has no core to itself."""
+    parts = Parts(step_s=0.12, waiting_s=0.06, compute_s=0.06)
+    around = Around("CPU", batch=8, workers=1, cores=2, making_s=0.12, making_cpu_s=0.08, cores_s=0.2)
+    found = judge(parts, around)
+    assert found.cause == "too few workers"
+    assert found.gain == pytest.approx(1 - 0.1 / 0.12)  # not a half, as where the step left the cores alone
+    found = judge(parts, replace(around, cores_s=0.23))
+    assert found.cause == "slow preparation"
+    assert judge(parts, replace(around, cores=8)).gain == pytest.approx(0.5)
 
 
 def test_batch_too_small() -> None:

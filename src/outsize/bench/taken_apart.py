@@ -49,6 +49,7 @@ class TakenApart:
     wait_s: Figure
     to_device_bytes: int  # in all profiled steps
     to_host_bytes: int
+    cores_s: float = 0.0  # of this process in a step, on all its cores
 
 
 def run_steps(
@@ -66,6 +67,7 @@ def run_steps(
         step(next(batches))
     waits_s, steps_s = [], []
     _settle(device)
+    cpu_s = time.process_time()
     for _ in range(num_timed):
         start_s = time.perf_counter()
         batch = next(batches)
@@ -73,6 +75,7 @@ def run_steps(
         step(batch)
         _settle(device)
         steps_s.append(time.perf_counter() - start_s)
+    cores_s = (time.process_time() - cpu_s) / num_timed
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
     with profile(activities=activities) as profiler:
@@ -84,9 +87,8 @@ def run_steps(
                 _settle(device)
     profiler.export_chrome_trace(str(trace))
     spans, moved = spans_of(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"])
-    return TakenApart(
-        tuple(spans), num_profiled, Figure.of(steps_s), Figure.of(waits_s), moved[TO_DEVICE], moved[TO_HOST]
-    )
+    figures = Figure.of(steps_s), Figure.of(waits_s)
+    return TakenApart(tuple(spans), num_profiled, *figures, moved[TO_DEVICE], moved[TO_HOST], cores_s)
 
 
 def time_making(make: Callable[[int], object]) -> Made:

@@ -53,6 +53,9 @@ class Around:
     cores: int  # that this process may use
     making_s: float  # one batch, by one worker
     making_cpu_s: float  # of it, computing
+    cores_s: float = (
+        0.0  # that cores are busy for in a step: with its batch, and on a CPU with the step itself
+    )
     twice_s: float | None = (
         None  # a step of twice the batch, waits apart; None: it does not fit, or is not known
     )
@@ -116,8 +119,8 @@ def _data(parts: Parts, around: Around) -> Verdict:
     waits = f"the {around.device} waits {parts.waiting_s / parts.step_s:.0%} of the step for data"
 
     def gain(made_s: float) -> float:
-        """What is saved where a batch comes every so many seconds."""
-        return (parts.waiting_s - min(parts.waiting_s, max(0.0, made_s - busy_s))) / parts.step_s
+        """What is saved where a batch comes every so many seconds; no step is shorter than its cores can do it."""
+        return max(0.0, 1 - max(busy_s, made_s, around.cores_s / around.cores) / parts.step_s)
 
     if around.making_cpu_s < _ON_DISK * around.making_s:
         share = 1 - around.making_cpu_s / around.making_s
@@ -125,12 +128,13 @@ def _data(parts: Parts, around: Around) -> Verdict:
         change = "move the data to a faster disk"
         return _verdict("slow reader", told, change, gain(around.making_cpu_s / around.workers))
     wanted = min(math.ceil(around.making_s / busy_s), around.cores)
-    if wanted > around.workers:
+    more = gain(around.making_s / wanted)
+    if wanted > around.workers and more >= LEAST_SHARE:
         change = f"raise train.workers from {around.workers} to {wanted}"
-        return _verdict("too few workers", waits, change, gain(around.making_s / wanted))
-    told = f"{waits}, and all {around.cores} cores prepare it"
+        return _verdict("too few workers", waits, change, more)
+    told = f"{waits}, and all {around.cores} cores are busy"
     change = "take fewer augmentations, or a machine with more cores"
-    return _verdict("slow preparation", told, change, gain(0.0), at_best=True)
+    return _verdict("slow preparation", told, change, parts.waiting_s / parts.step_s, at_best=True)
 
 
 def _launches(parts: Parts, around: Around) -> Iterator[Verdict]:

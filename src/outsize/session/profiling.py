@@ -97,8 +97,12 @@ def around_of(
     made: Made,
     rates: dict[str, float | None],
     busy_s: float,
+    cores_s: float,
 ) -> Around:
-    """Return what a verdict takes into account besides the parts of a step, which is busy for so long."""
+    """Return what a verdict takes into account besides the parts of a step, which is busy for so long.
+
+    `cores_s` is of this process: on a CPU threads of it make batches, for a GPU others do.
+    """
     from outsize.bench.verdict import Around
     from outsize.tasks import task_of
 
@@ -113,6 +117,7 @@ def around_of(
         cores=where.machine.num_cores,
         making_s=made.wall_s,
         making_cpu_s=made.computing_s,
+        cores_s=cores_s if where.kind == "cpu" else made.computing_s,
         twice_s=None if twice is None else twice * busy_s,
         link_share=None if link is None or reached is None else reached / link,
         records=records,

@@ -42,7 +42,8 @@ def profile(
             made, found = take_apart(bench.job, prepared, samples, trace, steps, reporter)
         swaps = prepared.train_plan.swap is not None
         parts, rates = parts_of(found, swaps=swaps), rates_of(found)
-        around = around_of(bench.job, prepared, made, rates, parts.step_s - parts.waiting_s)
+        busy_s = parts.step_s - parts.waiting_s
+        around = around_of(bench.job, prepared, made, rates, busy_s, found.cores_s)
         verdict = judge(parts, around)
         about = {
             "verdict": verdict.as_dict(),

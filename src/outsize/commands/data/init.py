@@ -45,8 +45,9 @@ def init(
     is_split = found.dataset is not None and found.dataset.is_split
     split = "as distributed" if is_split else f"by {found.split_by}"
     option = _split_option(found, target)
+    num_classes = format_count(len(found.classes), "class", "classes")
     lines = [
-        f"{format_count(found.num_images, 'image')} ({kind}), {len(found.classes)} classes, split {split}: {target}",
+        f"{format_count(found.num_images, 'image')} ({kind}), {num_classes}, split {split}: {target}",
         f"next: open it{', look at the lines marked CHECK' if CHECK in text else ''}, then run",
         *(f"  outsize {verb} {shlex.quote(str(target))}" for verb in ("check", "plan", "train")),
         *(f"  outsize {verb} {shlex.quote(run)}{option}" for verb in ("predict", "evaluate")),
