@@ -48,6 +48,9 @@ def test_another_size_and_unknown_categories_are_refused(tmp_path: Path) -> None
     data = boxed("coco", tmp_path, "car", split={"val": 0, "test": 0})
     with pytest.raises(JobError, match="that the job does not list: found 'bus'"):
         opened(find_coco(data, 0), tmp_path / "a.png", tmp_path / "cache")
+    coco(tmp_path, {"category_id": 1, "bbox": [1, 2, -3, 20]})
+    with pytest.raises(DataError, match=r"annotations\.json, a\.png, box 1: it has no area"):
+        opened(find_coco(data, 0), tmp_path / "a.png", tmp_path / "cache")
     coco(tmp_path, size=(40, 61))
     with pytest.raises(DataError, match="needed 40 x 61 px"):
         opened(find_coco(data, 0), tmp_path / "a.png", tmp_path / "cache")

@@ -24,9 +24,11 @@ NamedBoxes = Callable[[], Boxes]
 
 
 def with_boxes(
-    image: SceneInfo, data: DataSection, cache: Path, source: Path, key: str, make: NamedBoxes
+    image: SceneInfo, data: DataSection, cache: Path, source: Path | str, key: str, make: NamedBoxes
 ) -> LabelledScene:
     """Describe a picture with its boxes, made once and kept in `cache`; `key` names what they are made of.
+
+    `source` is where a fault is looked for: the picture's own file, or the one of all and the picture's name.
 
     The raster of classes is for counting and for drawing windows where a rare class is; around boxes it is ignored.
     Where boxes overlap the smaller one is on top.
@@ -46,7 +48,7 @@ def with_boxes(
     return LabelledScene(image, made_labels(image.path, cache, key, paint), boxes=target)
 
 
-def in_picture(boxes: Boxes, size: tuple[int, int], source: Path) -> Boxes:
+def in_picture(boxes: Boxes, size: tuple[int, int], source: Path | str) -> Boxes:
     """Cut boxes at the border of their picture of (height, width); refuse inverted ones and those not in it."""
     height, width = size
     ends = np.array([width, height, width, height], np.float64)
@@ -65,7 +67,7 @@ def in_picture(boxes: Boxes, size: tuple[int, int], source: Path) -> Boxes:
     return replace(boxes, sides=cut).take(is_there)
 
 
-def in_classes(boxes: Boxes, data: DataSection, source: Path) -> SceneBoxes:
+def in_classes(boxes: Boxes, data: DataSection, source: Path | str) -> SceneBoxes:
     """Give each box the number of its class in the job; those of labels that are left out are taken away."""
     numbers = _numbers(data)
     ids = []

@@ -126,7 +126,8 @@ def find_idl(data: DataSection, seed: int) -> Layout:
     def open_scene(path: Path, cache: Path) -> LabelledScene:
         own, source = boxes[path]
         image = in_full(path, data)
-        return with_boxes(image, data, cache, source, f"idl {own.sides.tolist()}", lambda: own)
+        key = f"idl {own.sides.tolist()}"
+        return with_boxes(image, data, cache, f"{source}, {path.name}", key, lambda: own)
 
     return Layout(shared, open_scene)
 

@@ -36,7 +36,8 @@ def open_boxed(path: Path, entry: CocoEntry, data: DataSection, cache: Path) -> 
                 labels.append(IGNORED if each.is_crowd else name)
         return gather(rows, labels)
 
-    return with_boxes(image, data, cache, entry.source, f"coco {entry.picture} {data.class_map}", make)
+    source = f"{entry.source}, {path.name}"
+    return with_boxes(image, data, cache, source, f"coco {entry.picture} {data.class_map}", make)
 
 
 def _sides(annotation: Annotation, entry: CocoEntry) -> tuple[float, float, float, float]:
