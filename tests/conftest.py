@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import rasterio
 import torch
+from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 from tests.remembered import remembering
 
@@ -27,6 +28,10 @@ from outsize.files.private import private_folder
 # A shell that starts the tests in the background has Ctrl-C ignored by them; those about it send it themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says something of the machine alone.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 # What this machine can do is measured once, and remembered where nothing else is; what the tests remember of networks
 # (remembered.py), all processes share that were started for them.
