@@ -1,6 +1,6 @@
 """Frames of rain, one after the other: netCDF-4 and HDF5 through h5py, GeoTIFF.
 
-files --> netcdf, odim (hdf5), geotiff --> frames (times, units to mm/h), in order (listing)
+files --> netcdf, odim, knmi (hdf5), geotiff --> frames (times, units to mm/h), in order (listing)
               '--> windows of frames seen and frames to come, shared out by time (sequence)
                         '--> rasters in the run folder, each frame once (store)
 """

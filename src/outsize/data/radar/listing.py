@@ -9,6 +9,7 @@ from pathlib import Path
 from outsize.data.radar import hdf5
 from outsize.data.radar.frames import Frame, untimed
 from outsize.data.radar.geotiff import geotiff_frames
+from outsize.data.radar.knmi import is_knmi, knmi_frames
 from outsize.data.radar.netcdf import netcdf_frames
 from outsize.data.radar.odim import is_odim, odim_frames
 from outsize.data.radar.sequence import newest
@@ -86,9 +87,9 @@ def frames_in(path: Path, frames: FramesSection) -> list[Frame]:
         raise DataError(explain(f"{path} cannot be read", found, "a file of frames", "check the path"))
     if hdf5.is_hdf5(path):
         with hdf5.opened(path) as file:
-            of_odim = is_odim(file)
-        if of_odim:
-            return odim_frames(path, frames.unit, frames.step_s)
+            read = odim_frames if is_odim(file) else knmi_frames if is_knmi(file) else None
+        if read is not None:
+            return read(path, frames.unit, frames.step_s)
         return netcdf_frames(path, frames.variable, frames.unit, frames.step_s)
     if path.suffix.lower() in _TIFF:
         return geotiff_frames(path, frames.unit, frames.step_s)

@@ -40,5 +40,6 @@ def to_mm_h(path: Path, unit: str, summed_s: int) -> ToRain:
 
 def _of_reflectivity(dbz: NDArray[np.float32]) -> NDArray[np.float32]:
     """Turn reflectivity into rain by Marshall and Palmer's Z = 200 R^1.6."""
-    rain = (10.0 ** (dbz / 10.0) / 200.0) ** (1 / 1.6)
+    with np.errstate(over="ignore"):  # counts that stand for nothing may be any number
+        rain = (10.0 ** (dbz / 10.0) / 200.0) ** (1 / 1.6)
     return np.where(dbz < _LEAST_DBZ, np.float32(0), rain.astype(np.float32))
