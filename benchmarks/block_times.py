@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torchvision
@@ -34,6 +35,17 @@ NETWORKS = ("unet", "erfnet", "resnet")
 _CLASSES = 6
 Layer = tuple[str, int]
 Times = dict[tuple[str, int], float]  # what is done, in which stage
+
+
+Seen = tuple[tuple[str, int, int], float, float]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Hands on what a rank of a pipeline did when."""
+
+    done: Callable[[Sequence[Seen]], None]
+    now: Callable[[], float] = time.perf_counter
 
 
 def _sums(_: nn.Module, answer: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -102,12 +114,12 @@ def _timed(
     pipeline = Pipeline(stages, _AT_ONCE, "zero-bubble" if split else "gpipe")
     seen: dict[tuple[str, int], list[float]] = {}
 
-    def watch(done: list[tuple[tuple[str, int, int], float, float]]) -> None:
+    def watch(done: Sequence[Seen]) -> None:
         for (doing, stage, _), began_s, ended_s in done:
             seen.setdefault((doing, stage), []).append(ended_s - began_s)
 
-    share = share_among(ALONE, pipeline, _AT_ONCE)
-    step = piped(model, PARTS, pipeline, share, bf16=False, watch=watch, clock=time.thread_time)
+    share = replace(share_among(ALONE, pipeline, _AT_ONCE), watch=Watch(watch, time.thread_time))
+    step = piped(model, PARTS, pipeline, share, bf16=False)
     for number in range(asked.tries + 1):
         step(batch, last=True)
         if not number:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from block_times import NETWORKS, PARTS, link_between, made_up, measured_chain, network
+from block_times import NETWORKS, PARTS, Watch, link_between, made_up, measured_chain, network
 
 from outsize.plan.partition import Partition, Terms, cut_chain, fold_chain
 from outsize.plan.plan import Pipeline, unplanned
@@ -56,9 +56,9 @@ def _compare(asked: argparse.Namespace, world: World, ways: dict[str, tuple[Part
     plain = compose(network(asked), PARTS, loose, bf16=False)
     runs["plain"] = lambda: plain(batch, last=True) if world.is_owner else None
     for name, (_, pipeline) in ways.items():
-        share = share_among(world, pipeline, asked.micro)
-        watch = _remembering(last_seen, name)
-        step = piped(network(asked), PARTS, pipeline, share, bf16=False, watch=watch)
+        watch = Watch(_remembering(last_seen, name))
+        share = replace(share_among(world, pipeline, asked.micro), watch=watch)
+        step = piped(network(asked), PARTS, pipeline, share, bf16=False)
         runs[name] = lambda step=step: step(batch, last=True)  # type: ignore[misc]
     took: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(asked.rounds + 1):

@@ -61,6 +61,11 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def schedule(self) -> Path:
+        """What each rank of a pipeline did when, in one step: predicted and measured."""
+        return self.path / "schedule.json"
+
+    @property
     def init(self) -> Path:
         """What was kept of the weights of another run."""
         return self.path / "init.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.session.test_ranks import _distance, apart, train_as
 from outsize.planning.planned import read_train_plan
 from outsize.planning.situation import Sharing
 from outsize.ranks import ALONE, World
+from outsize.report.gather import gather
+from outsize.report.sections.stages import show_stages
 from outsize.runs import RunFolder
 
 _NEAR = 1e-12
@@ -61,6 +64,22 @@ def test_stages_leave_the_files_of_one_process(
     assert pipeline is not None
     assert pipeline.num_ranks == 2
     _same(alone, run)
+    _drawn(run, pipeline.num_micro)
+
+
+def _drawn(run: Path, num_micro: int) -> None:
+    """One step was kept, as predicted and as measured, and the report draws both."""
+    kept = json.loads(RunFolder(run).schedule.read_text())
+    for name in ("predicted", "measured"):
+        done = sorted((rank, doing, micro) for rank, doing, micro, *_ in kept[name])
+        assert done == sorted(
+            (rank, doing, micro)
+            for rank in (0, 1)
+            for doing in ("forward", "backward")
+            for micro in range(num_micro)
+        ), name
+        assert all(began_s <= ended_s for *_, began_s, ended_s in kept[name])
+    assert "measured, step 3: " in str(show_stages(gather(run)))
 
 
 @pytest.mark.long

@@ -113,7 +113,12 @@ def _of_run(run: RunFolder, root: Path) -> list[Content]:
         run.facts,
         run.init,
     ]
-    kept += [run.accounts, run.path / "usage.json", *sorted(run.events.glob("events.out.tfevents.*"))]
+    kept += [
+        run.accounts,
+        run.path / "usage.json",
+        run.schedule,
+        *sorted(run.events.glob("events.out.tfevents.*")),
+    ]
     inside = [
         Content(f"{RUN}/{each.relative_to(run.path).as_posix()}", each) for each in kept if each.is_file()
     ]

@@ -45,6 +45,7 @@ class Story:
     tuned: Tuned | None  # of `tune`
     accounts: Sequence[Account]  # of all verbs
     usage: Tree  # of the machine, by training and prediction
+    schedule: Tree  # of one step in stages
 
     @property
     def colours(self) -> dict[str, tuple[int, int, int]]:
@@ -89,6 +90,7 @@ def gather(path: Path) -> Story:
         tuned=read_tuned(run.tune / "trials.json") if (run.tune / "trials.json").exists() else None,
         accounts=read_accounts(run),
         usage=_read(run.path / "usage.json", "train"),
+        schedule=_read(run.schedule, "train"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from outsize.job import Job
 from outsize.plan.plan import Plan
 from outsize.ranks import World
 from outsize.runs import RunFolder
+from outsize.session.watching import WatchedStep
 from outsize.tiles.window import Tile
 
 if TYPE_CHECKING:
@@ -37,9 +39,11 @@ class Stepping:
         if not world.is_alone:
             pipeline = prepared.train_plan.pipeline
             if pipeline is not None:  # which sees to norms and dropout itself
-                self._share = share_among(
+                share = share_among(
                     world, pipeline, job.train.batch, local_norm=prepared.where.sharing.local_norm
                 )
+                watch = WatchedStep(lambda: self.prepared.train_plan.pipeline, share, run.schedule)
+                self._share = replace(share, watch=watch)
                 return
             spatial = prepared.train_plan.spatial
             each = 1 if spatial is None else spatial.num

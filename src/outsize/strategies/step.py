@@ -47,6 +47,16 @@ class Step(Protocol):
         """Run one part of an optimizer step."""
 
 
+class StageWatch(Protocol):
+    """Is told when a rank of a pipeline did what."""
+
+    def now(self) -> float:
+        """Tell the time."""
+
+    def done(self, seen: Sequence[tuple[tuple[str, int, int], float, float]]) -> None:
+        """Hear of a step: what was done, in which stage, for which micro-batch; when that began and ended."""
+
+
 def in_parts(
     step: Step, cut: Callable[[Batch], Sequence[Place]], take: Callable[[Batch, Place], Batch]
 ) -> Step:

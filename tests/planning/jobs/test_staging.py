@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from outsize import models
 from outsize.commands.plan import plan
 from outsize.errors import OutsizeError
+from outsize.plan.plan import Plan
+from outsize.planning import traced
+from outsize.planning.jobs import planning
 from outsize.progress import Reporter
+from outsize.train import made_up
 
 
 class Turned(torch.autograd.Function):
@@ -39,7 +43,7 @@ class WithOwnBackward(nn.Module):
         return made
 
 
-def _planned(job_path: Path, num_gpus: int, num_stages: int, *sets: str) -> str:
+def _planned(job_path: Path, num_gpus: int, num_stages: int | None, *sets: str) -> str:
     said: list[str] = []
 
     class Told(Reporter):
@@ -81,3 +85,33 @@ def test_a_network_that_a_trace_would_change_is_refused(
     with pytest.raises(OutsizeError, match="Turned has a backward of its own") as raised:
         _planned(job_path, 2, 2)
     assert "\n" not in str(raised.value)
+
+
+def test_large_pictures_are_traced_as_shapes_alone(job_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = _planned(job_path, 2, 2)
+    made: list[tuple[int, ...]] = []
+    make_up = made_up.make_up_batch
+
+    def noting(*args: Any, **how: Any) -> Any:
+        made.append(args[3])
+        return make_up(*args, **how)
+
+    monkeypatch.setattr(made_up, "make_up_batch", noting)
+    monkeypatch.setattr(traced, "_MOST_MADE_UP", 2000)
+    assert _planned(job_path, 2, 2) == told
+    assert made
+    assert all(height * width <= 32**2 for *_, height, width in made)
+
+
+def test_several_gpus_take_stages_where_the_whole_model_is_slower_or_not_exact(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = _planned(job_path, 2, None, "train.batch=4")
+    assert "stages" not in said, "all of it fits, and replicas never wait"
+
+    def swapping(plan: Plan) -> bool:
+        return True
+
+    monkeypatch.setattr(planning, "gives_up_much", swapping)
+    said = _planned(job_path, 2, None, "train.batch=4")
+    assert "rejected 2 stages: slower: " in said

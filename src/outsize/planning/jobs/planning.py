@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,8 +14,8 @@ from outsize.plan.facts import Facts
 from outsize.plan.plan import Fuse, Plan
 from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts
-from outsize.planning.jobs.staging import replicas_of, staged_plan, with_stages
-from outsize.planning.situation import SPREADS, Situation, host_bytes, may_page, may_record, share_of
+from outsize.planning.jobs.staging import as_beside, gives_up_much, replicas_of, staged_plan, with_stages
+from outsize.planning.situation import AS_USUAL, Situation, host_bytes, may_page, may_record, share_of
 from outsize.progress import Reporter
 from outsize.units import Size, format_size, sides_of, size_of
 
@@ -137,31 +138,47 @@ def sharing_samples(where: Situation) -> Situation:
 def _train_plan(
     job: Job, model: nn.Module, num_bands: int, known: Facts, task: StepRequest, where: Situation
 ) -> Plan:
-    """Choose how a step runs: in stages where that is asked for, or where several GPUs have room in no other way."""
-    from outsize.errors import OutsizeError, PlanError
+    """Choose how a step runs: in stages where that is asked for, or where several GPUs are faster or exact so."""
+    from outsize.errors import PlanError
     from outsize.plan.sharing import choose_over_ranks
 
     if (where.sharing.stages or 1) > 1:
         return staged_plan(job, model, num_bands, known, task, where)
+    is_free = where.sharing == AS_USUAL
+    refused: PlanError | None = None
+    found: Plan | None
     try:
         found = choose_over_ranks(known, job.limits, task, over_ranks(job, model, num_bands, where))
-        # one that is exact goes before one that is not
-        return found if found.exact else _by_slices(job, model, num_bands, known, task, where) or found
-    except PlanError as refused:
-        sliced = _by_slices(job, model, num_bands, known, task, where)
-        if sliced is not None:
-            return sliced
-        is_free = where.sharing.stages is None and where.sharing.spread == SPREADS[0]
-        for num_stages in range(2, where.num_gpus + 1) if is_free else ():
-            if where.num_gpus % num_stages:
-                continue
-            staged = with_stages(where, num_stages)
+    except PlanError as error:
+        found, refused = None, error
+    if found is None or not found.exact:  # one that is exact goes before one that is not
+        found = _by_slices(job, model, num_bands, known, task, where) or found
+    whole = [] if found is None else [found]
+    if where.num_gpus == 1 or not is_free or not all(map(gives_up_much, whole)):
+        plans = whole
+    else:
+        plans = [*whole, *_in_stages(job, model, num_bands, known, where)]
+    if not plans:
+        assert refused is not None
+        raise refused  # it says what a single GPU would need
+    best = min(plans, key=lambda each: (not each.exact, each.step_s or math.inf))
+    others = tuple(as_beside(best, each) for each in plans if each is not best)
+    return replace(best, rejected=(*others, *best.rejected)) if others else best
+
+
+def _in_stages(job: Job, model: nn.Module, num_bands: int, known: Facts, where: Situation) -> Iterator[Plan]:
+    """Yield the plan of each number of stages that divides the GPUs, as far as there is one."""
+    from outsize.errors import OutsizeError
+
+    for num_stages in range(2, where.num_gpus + 1):
+        if where.num_gpus % num_stages:
+            continue
+        staged = with_stages(where, num_stages)
+        try:
             asked = train_task(job, model, num_bands, known.halo, sharing_samples(staged))
-            try:
-                return staged_plan(job, model, num_bands, known, asked, staged)
-            except OutsizeError:  # the first error says what a single GPU would need
-                continue
-        raise refused
+            yield staged_plan(job, model, num_bands, known, asked, staged)
+        except OutsizeError:  # no cut of so many stages fits, or the model cannot be traced
+            continue
 
 
 def _by_slices(

@@ -11,10 +11,11 @@ from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.limits import limit_of, usable_bytes
 from outsize.plan.partition import Chain, chain_of
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Plan, Rejected
 from outsize.plan.staging import Staged, StagesAsked, stage_ways
 from outsize.planning.situation import Situation, share_of
 from outsize.planning.traced import traced_for
+from outsize.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -107,3 +108,21 @@ def _first_that_can_be_cut(
 def with_stages(where: Situation, num_stages: int) -> Situation:
     """Return a situation in which the model is cut into so many stages."""
     return replace(where, sharing=replace(where.sharing, stages=num_stages))
+
+
+def gives_up_much(plan: Plan) -> bool:
+    """Whether a plan of the whole model on each GPU pays for its memory with copies, so that stages may be faster."""
+    return plan.swap is not None or plan.offload is not None or not plan.exact
+
+
+def as_beside(taken: Plan, other: Plan) -> Rejected:
+    """Say why another spread over the GPUs was not taken."""
+    if other.pipeline is None:
+        ways = {"offload": other.offload, "swap": other.swap}
+        name = f"the whole model on each GPU ({', '.join(each for each, way in ways.items() if way)})"
+        name = name.replace(" ()", "")
+    else:
+        name = format_count(other.pipeline.num_ranks, "stage")
+    if taken.exact and not other.exact:
+        return Rejected(name, "approximate")
+    return Rejected(name, f"slower: {format_seconds(other.step_s or 0.0)} predicted for a step")

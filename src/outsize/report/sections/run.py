@@ -9,6 +9,7 @@ from outsize.report.sections.accounts import show_accounts
 from outsize.report.sections.benches import show_memory, show_scaling, show_sharing
 from outsize.report.sections.moves import show_moves
 from outsize.report.sections.origins import show_job, show_machine, show_plan, show_times
+from outsize.report.sections.stages import show_stages
 from outsize.report.sections.training import show_training
 from outsize.report.sections.tuning import show_tuning
 from outsize.report.sections.usage import show_usage
@@ -29,6 +30,7 @@ def show_run(story: Story, chapter: Chapter, number: int, several: bool) -> Mark
         drawn_from(run.path / "usage.json", "train", show_usage, story),
         drawn_from(run.accounts, "train", show_accounts, story),
         drawn_from(run.path, "train", show_times, story),
+        drawn_from(run.schedule, "train", show_stages, story),
         drawn_from(run.metrics, "train", show_moves, story),
         drawn_from(run.plan, "plan", show_plan, story),
         drawn_from(run.bench, "bench memory", show_memory, story),

@@ -26,8 +26,9 @@ from outsize.strategies.pipeline.messages import Letter, Mail, Task
 from outsize.strategies.pipeline.rules import Later
 from outsize.strategies.step import LossParts
 
-Seen = tuple[Task, float, float]  # a task, and when the host began and ended it, with what it waited for
-Clock = Callable[[], float]
+Seen = tuple[
+    Task, float, float
+]  # a task, and when the host began it, once what it needs was there, and ended it
 Root = tuple[str, GradientEdge]  # a stream and where its gradient goes in; "" for the loss
 
 
@@ -56,13 +57,14 @@ class Running:
     draws: StageDraws
     later: Later | None
     bf16: bool
-    clock: Clock = time.perf_counter
+    clock: Callable[[], float] = time.perf_counter
     shares: dict[str, Tensor] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     _held: dict[tuple[int, int], AwaitsBackward] = field(default_factory=dict)
     _values: dict[tuple[str, int], list[Any]] = field(default_factory=dict)  # and how many are to read each
     _gradients: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
     _waiting: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
+    _waited_s: float = 0.0  # in the task that runs, for messages
 
     def run(self, order: Sequence[Task]) -> dict[str, Tensor]:
         """Run all tasks, and return the shares of loss terms; they are of the rank with the last stage."""
@@ -76,9 +78,9 @@ class Running:
             for task in order[number : number + 2]:  # what the next one needs comes meanwhile
                 for message in self._needed(task):
                     self.mail.ask(message)
-            began_s = self.clock()
+            began_s, self._waited_s = self.clock(), 0.0
             do[doing](stage, micro)
-            self.seen.append(((doing, stage, micro), began_s, self.clock()))
+            self.seen.append(((doing, stage, micro), began_s + self._waited_s, self.clock()))
         self.mail.close()
         return self.shares
 
@@ -232,7 +234,7 @@ class Running:
         key = stream.name, micro
         if key not in self._values:
             num = sum(self.ranks[each] == self.rank for each in stream.read)
-            self._values[key] = [self.mail.take(Letter("value", stream.name, 0, micro)), num]
+            self._values[key] = [self._came(Letter("value", stream.name, 0, micro)), num]
         kept = self._values[key]
         kept[1] -= 1
         if not kept[1]:
@@ -240,12 +242,18 @@ class Running:
         value: Tensor = kept[0].detach()
         return value
 
+    def _came(self, message: Letter) -> Tensor:
+        began_s = self.clock()
+        tensor = self.mail.take(message)
+        self._waited_s += self.clock() - began_s
+        return tensor
+
     def _gradient(self, stream: SentStream, micro: int) -> Tensor:
         """Return the gradient of a value: the sum over those who have read it."""
         found = self._gradients.pop((stream.name, micro), [])
         for reader in reversed(stream.read):
             if self.ranks[reader] != self.rank:
-                found.append(self.mail.take(Letter("gradient", stream.name, reader, micro)))
+                found.append(self._came(Letter("gradient", stream.name, reader, micro)))
         total = found[0]
         for each in found[1:]:
             total = total + each

@@ -66,10 +66,15 @@ def layouts_of(
                 found[n.name] = layout_of(made)
             return made
 
+    def like(given: Tensor) -> Tensor:
+        """Return a tensor on shapes; a given one may be of another trace on shapes."""
+        made = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=given.device)
+        return made.requires_grad_(given.requires_grad)
+
     def on_shapes(taken: Taken) -> Any:
         if taken.kind == "input":
             value = inputs[taken.what]
-            return mode.from_tensor(value) if isinstance(value, Tensor) else value
+            return like(value) if isinstance(value, Tensor) else value
         if taken.kind == "constant":
             return mode.from_tensor(taken.what)
         known = model.get_parameter(taken.what) if taken.kind == "parameter" else model.get_buffer(taken.what)

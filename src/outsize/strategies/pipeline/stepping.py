@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import torch
@@ -17,7 +17,7 @@ from outsize.strategies.pipeline.cutting import Cutout, cut_model
 from outsize.strategies.pipeline.draws import StageDraws, state_layout
 from outsize.strategies.pipeline.messages import Letter, Mail, Task
 from outsize.strategies.pipeline.rules import Later, Rules, rules_of
-from outsize.strategies.pipeline.running import Clock, Running, Seen
+from outsize.strategies.pipeline.running import Running
 from outsize.strategies.pipeline.sending import sent_by
 from outsize.strategies.pipeline.shapes import SentLayout
 from outsize.strategies.replicate import Share
@@ -31,13 +31,10 @@ def piped(
     share: Share,
     *,
     bf16: bool,
-    watch: Callable[[list[Seen]], None] | None = None,
-    clock: Clock = time.perf_counter,
 ) -> Step:
     """Return the step that runs a batch through the stages of a plan, on the ranks of `share.stages`.
 
-    Each of them has the same samples; the loss terms are told to all of them. `watch` is given what each step did when,
-    by a `clock`.
+    Each of them has the same samples; the loss terms are told to all of them.
     """
     if not isinstance(loss_terms, LossParts):
         found = "losses that run the model themselves, in several passes"
@@ -48,7 +45,7 @@ def piped(
         raise PlanError(explain("ranks do not fit the stages", share.stages.size, need, "plan anew"))
     later = Later() if pipeline.schedule == "zero-bubble" else None
     rules = rules_of(share, later)
-    stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16, watch, clock)
+    stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16)
     return stages.step
 
 
@@ -63,8 +60,6 @@ class _Stages:
     rules: Rules
     later: Later | None
     bf16: bool
-    watch: Callable[[list[Seen]], None] | None = None
-    clock: Clock = time.perf_counter
     _cutouts: dict[Hashable, Cutout] = field(default_factory=dict)
     _orders: dict[int, list[list[Task]]] = field(default_factory=dict)
     _terms: dict[Hashable, list[str]] = field(default_factory=dict)
@@ -91,16 +86,17 @@ class _Stages:
             self.share.now = micro
 
         mail = Mail(self.share.stages, device, orders, sent_by(cutouts, ranks), layout_of)
-        rank = self.share.stages.rank
+        rank, watch = self.share.stages.rank, self.share.watch
         draws = StageDraws(device, ranks, rank, recomputes, seed, mail)
         running = Running(
             self.model, self.loss_parts, parts, cutouts, ranks, rank, recomputes, begin_part, mail, draws,
-            self.later, self.bf16, self.clock,
+            self.later, self.bf16, time.perf_counter if watch is None else watch.now,
         )  # fmt: skip
         shares = running.run(orders[rank])
-        if self.watch is not None:
-            self.watch(running.seen)
-        return self._told(shares, self._about(parts[0]), device)
+        told = self._told(shares, self._about(parts[0]), device)
+        if watch is not None:
+            watch.done(running.seen)
+        return told
 
     def _order(self, num_parts: int) -> list[list[Task]]:
         if num_parts not in self._orders:

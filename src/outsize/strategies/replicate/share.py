@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from outsize.data.batch import Batch
 from outsize.ranks import ALONE, World
+
+if TYPE_CHECKING:
+    from outsize.strategies.step import StageWatch
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Share:
     now: int = field(default=0)  # the micro-batch that runs
     stages: World = ALONE  # the ranks that have these samples together, each a part of the model
     local_norm: bool = False  # stages norm by their own samples alone
+    watch: StageWatch | None = None  # is told when stages did what
     each: int = 1  # ranks of a replica: they have the same samples, of whose pictures each holds a part
 
     @property
