@@ -49,7 +49,14 @@ def draw_schedule(slices: Sequence[Slice], title: str) -> Markup:
         if width >= _LEAST_PX:
             fill = "#ffffff" if each.doing in _DARK else "#1c2733"
             parts.append(
-                tag("text", each.micro, x=round(x + width / 2, 1), y=y + 17, text_anchor="middle", fill=fill)
+                tag(
+                    "text",
+                    each.micro,
+                    x=round(x + width / 2, 1),
+                    y=y + 17,
+                    text_anchor="middle",
+                    style=f"fill:{fill}",
+                )
             )
     bottom = top + num_ranks * _ROW
     shown = [name for name in _COLOURS if any(each.doing == name for each in slices)]
