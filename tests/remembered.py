@@ -117,7 +117,12 @@ def _about_network(model: nn.Module) -> Any:
 
 
 def _settings(layer: nn.Module) -> list[tuple[str, str]]:
-    return [(name, repr(value)) for name, value in vars(layer).items() if isinstance(value, (*_PLAIN, tuple))]
+    """Return all that was set on a layer; torch's own dicts of tensors, layers and hooks are private."""
+    kinds = (*_PLAIN, tuple, list, dict, set)
+    plain = [(name, value) for name, value in vars(layer).items() if isinstance(value, kinds)]
+    return [
+        (name, repr(value)) for name, value in plain if not (name.startswith("_") and isinstance(value, dict))
+    ]
 
 
 def _about_tensor(tensor: Tensor) -> Any:

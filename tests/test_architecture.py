@@ -115,7 +115,6 @@ TESTED_THROUGH = {
     "data.formats.boxed.yolo_text": "data/formats/boxed/test_pictures.py",
     "tasks.instances.compare": "tasks/instances/test_predict.py",
     "tasks.instances.evaluate": "tasks/instances/test_predict.py",
-    "tasks.instances.files": "tasks/instances/test_predict.py",
     "data.radar.frames": "data/radar/test_reading.py",
     "data.radar.geotiff": "data/radar/test_reading.py",
     "data.radar.hdf5": "data/radar/test_reading.py",

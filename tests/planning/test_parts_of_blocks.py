@@ -59,7 +59,9 @@ def _step(model: nn.Module, tokens: Tensor) -> list[Tensor]:
     return [loss.detach(), *grads, *(each.clone() for each in model.buffers())]
 
 
-@pytest.mark.parametrize("share", [0.75, 0.5, 0.33])
+@pytest.mark.parametrize(
+    "share", [0.5, *(pytest.param(each, marks=pytest.mark.long) for each in (0.75, 0.33))]
+)
 def test_a_budget_is_used_and_the_step_stays_the_same(share: float) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(_Block(32) for _ in range(_NUM)))

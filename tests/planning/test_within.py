@@ -62,7 +62,7 @@ def test_a_budget_that_is_enough_changes_nothing() -> None:
         assert fit.recorded is None
 
 
-@pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
+@pytest.mark.parametrize("share", [0.9, pytest.param(0.8, marks=pytest.mark.long), 0.7])
 def test_a_smaller_budget_gives_the_same_weights_and_statistics(share: float) -> None:
     model = _net()
     wanted = _trained(copy.deepcopy(model))

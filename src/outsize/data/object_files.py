@@ -14,19 +14,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outsize.data.made import read_arrays, write_arrays
 from outsize.data.object import Object, crop, keep_inside, shrink_objects
-from outsize.errors import RunError, explain
-from outsize.raster import disk
 from outsize.tiles.window import Window
-
-# what numpy raises for a file that is not as it wrote it
-_BROKEN = (OSError, ValueError, KeyError, EOFError, BadZipFile, NotImplementedError)
 
 UNKNOWN = -1  # class of a place that is neither learnt nor scored: a crowd, or a box without outline
 
@@ -90,32 +84,12 @@ def hold(objects: Sequence[Object], num_lost: int = 0) -> HeldObjects:
 
 def save_objects(target: Path, objects: Sequence[Object], key: str, num_lost: int = 0) -> None:
     """Write the objects of a scene; `key` says what they were made of."""
-    arrays: dict[str, Any] = {**vars(hold(objects, num_lost)), "key": np.array(key)}
-    with disk.disk_errors(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    with disk.replacing(target) as partial, partial.open("wb") as file:
-        np.savez(file, **arrays)
+    write_arrays(target, vars(hold(objects, num_lost)), key)
 
 
 def load_objects(path: Path) -> HeldObjects:
     """Read the objects of a scene."""
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            return HeldObjects(*(held[name] for name in HeldObjects.__dataclass_fields__))
-    except _BROKEN as error:
-        remedy = "run `outsize check` again, which makes it anew"
-        raise RunError(explain(f"{path} cannot be read", error, "objects of a scene", remedy)) from error
-
-
-def are_made_of(path: Path, key: str) -> bool:
-    """Say whether a file holds the objects that `key` names."""
-    if not path.is_file():
-        return False
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            return bool(str(held["key"]) == key)
-    except _BROKEN:  # half written by another program, or of another make
-        return False
+    return HeldObjects(**read_arrays(path, HeldObjects.__dataclass_fields__, "objects"))
 
 
 class ObjectFiles:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +35,23 @@ def drawn_from(path: Path, made_by: str, show: Callable[..., Shown], *args: Any)
 def section(title: str, *parts: Part | Iterable[Part], note: str | None = None) -> Markup:
     """Return a titled part of the page."""
     return tag("section", tag("h3", title), tag("p", note, class_="note") if note else None, *parts)
+
+
+def cards_of(figures: Sequence[tuple[str, str]]) -> Markup:
+    """Return the few figures that matter, each with its name, as cards."""
+    if not figures:
+        return tag("p", "Nothing was trained or scored in this run yet.", class_="note")
+    cards = [tag("div", tag("b", value), tag("span", name)) for value, name in figures]
+    return tag("div", cards, class_="cards")
+
+
+def picture_of(path: Path, alt: str) -> Markup | None:
+    """Return a picture as part of the page; nothing where there is none."""
+    if not path.is_file():
+        return None
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    source = f"data:image/{path.suffix[1:].lower()};base64,{data}"
+    return tag("img", src=source, alt=alt, style="max-width:100%;height:auto")
 
 
 def figure(value: Part, digits: int = 4) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from outsize.card import Card
 from outsize.data.batch import Batch
-from outsize.data.sample import Samples
+from outsize.data.sample import Samples, Targets
 from outsize.data.scenes import LabelledScene
 from outsize.data.statistics import BandStatistics
 from outsize.files.ownership import Consent
@@ -82,10 +82,8 @@ class Task:
     # what is learnt
     make_loss_terms: Callable[..., LossTerms]  # losses, statistics, weights
     count_terms: Callable[..., dict[str, float]]  # losses, labels, weights; maps and strides by name
-    wanted_maps: Callable[[nn.Module, str], tuple[str, ...]]
     complete: Callable[[Batch, nn.Module, str, BandStatistics], Batch]
     loss_on_shapes: Callable[..., Callable[[nn.Module, Tensor], Tensor]]  # losses, most objects of a picture
-    is_local: Callable[[str], bool]
 
     # what is drawn, and where somebody asks for it what there is of each class (scene, class)
     samples: Callable[[ToLearn, Reporter], tuple[Samples, NDArray[np.int64] | None]]
@@ -107,6 +105,18 @@ class Task:
     compare: Callable[[Runs, Jobs, Sequence[Subject], Reporter], dict[str, Any]]
     comparison_lines: Callable[[Mapping[str, Any], Path], list[str]]  # what was compared, its file
 
+    # maps that samples have besides their bands; whether each pixel's part of the losses hangs on that pixel alone
+    wanted_maps: Callable[[nn.Module, str], tuple[str, ...]] = lambda *_: ()
+    is_local: Callable[[str], bool] = lambda _: False
     spreads: bool = False  # ranks may share the tiles of a scene: `predict` heeds the world of its settings
     tiles_train: bool = True  # a training window may be cut into tiles
     records: bool = True  # its steps call the same kernels on the same shapes, so that they may be captured
+
+
+def by_picture(terms: Sequence[str]) -> Callable[..., dict[str, float]]:
+    """Return what counts the pictures of a step for each term: each picture's shares are over a count of its own."""
+
+    def count_terms(_: str, targets: Targets, *_weights: object, **_maps: object) -> dict[str, float]:
+        return dict.fromkeys(terms, float(len(targets)))
+
+    return count_terms

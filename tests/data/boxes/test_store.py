@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from outsize.data.boxes import NEUTRAL, BoxFiles, SceneBoxes, gather
+from outsize.data.made import are_made_of
 from outsize.errors import RunError
 
 
@@ -20,9 +21,9 @@ def test_boxes_come_back_as_they_were_kept(tmp_path: Path) -> None:
     assert held.boxes.sides.tolist() == boxes.sides.tolist()
     assert (held.boxes.labels.tolist(), held.class_ids.tolist()) == (["Car", "Van"], [0, NEUTRAL])
     assert (held.boxes.occluded.tolist(), held.boxes.truncated.tolist()) == ([2, 0], [0.25, 0])
-    assert SceneBoxes.are_kept(path, "key")
-    assert not SceneBoxes.are_kept(path, "another")
-    assert not SceneBoxes.are_kept(tmp_path / "b.npz", "key")
+    assert are_made_of(path, "key")
+    assert not are_made_of(path, "another")
+    assert not are_made_of(tmp_path / "b.npz", "key")
 
 
 def test_at_a_part_of_the_size_they_are_smaller(tmp_path: Path) -> None:
@@ -36,6 +37,6 @@ def test_at_a_part_of_the_size_they_are_smaller(tmp_path: Path) -> None:
 def test_a_broken_file_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(b"half")
-    assert not SceneBoxes.are_kept(path, "key")
+    assert not are_made_of(path, "key")
     with pytest.raises(RunError, match="run `outsize check` again"):
         SceneBoxes.load(path)

@@ -17,6 +17,7 @@ from outsize.models.dense import FCOS_NAME, RETINANET_NAME
 from outsize.models.fasterrcnn import FASTER_NAME
 from outsize.plan.plan import unplanned
 from outsize.strategies.compose import compose
+from outsize.tasks import task_of
 from outsize.tasks.detect import terms
 from outsize.tiles.halo import Reach
 
@@ -83,7 +84,7 @@ def test_tiles_overlap_by_the_size_of_objects_and_other_models_are_refused() -> 
     model = build_model("fastbox", num_classes=1, in_channels=3, encoder="resnet18", overlap_px=100)
     halo = terms.halo(model, 3)
     assert (halo.rows, halo.cols, halo.stride_px) == (Reach(64, 64), Reach(64, 64), 32)
-    assert not terms.is_local("")
-    assert terms.wanted_maps(model, "") == ()
+    assert not task_of("detect").is_local("")
+    assert task_of("detect").wanted_maps(model, "") == ()
     with pytest.raises(ModelError, match="model that finds boxes"):
         terms.detector(nn.Conv2d(3, 3, 1))

@@ -5,18 +5,14 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.boxes.boxes import Boxes
-from outsize.errors import RunError, explain
-from outsize.raster import disk
+from outsize.data.made import read_arrays, write_arrays
 
 NEUTRAL = -1  # class of a box that is neither learnt nor scored
-_BROKEN = (OSError, ValueError, KeyError, EOFError, BadZipFile, NotImplementedError)  # what numpy raises
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,33 +28,15 @@ class SceneBoxes:
 
     def save(self, target: Path, key: str) -> None:
         """Write the boxes of a scene; `key` says what they were made of."""
-        arrays: dict[str, Any] = {each.name: getattr(self.boxes, each.name) for each in fields(Boxes)}
-        with disk.disk_errors(target.parent):
-            target.parent.mkdir(parents=True, exist_ok=True)
-        with disk.replacing(target) as partial, partial.open("wb") as file:
-            np.savez(file, **arrays, class_ids=self.class_ids, key=np.array(key))
+        arrays = {each.name: getattr(self.boxes, each.name) for each in fields(Boxes)}
+        write_arrays(target, {**arrays, "class_ids": self.class_ids}, key)
 
     @staticmethod
     def load(path: Path) -> SceneBoxes:
         """Read the boxes of a scene."""
-        try:
-            with np.load(path, allow_pickle=False) as held:
-                boxes = Boxes(**{each.name: held[each.name] for each in fields(Boxes)})
-                return SceneBoxes(boxes, held["class_ids"])
-        except _BROKEN as error:
-            remedy = "run `outsize check` again, which makes it anew"
-            raise RunError(explain(f"{path} cannot be read", error, "boxes of a scene", remedy)) from error
-
-    @staticmethod
-    def are_kept(path: Path, key: str) -> bool:
-        """Say whether a file holds the boxes that `key` names."""
-        if not path.is_file():
-            return False
-        try:
-            with np.load(path, allow_pickle=False) as held:
-                return bool(str(held["key"]) == key)
-        except _BROKEN:  # half written by another program, or of another make
-            return False
+        names = [each.name for each in fields(Boxes)]
+        held = read_arrays(path, [*names, "class_ids"], "boxes")
+        return SceneBoxes(Boxes(**{name: held[name] for name in names}), held["class_ids"])
 
 
 class BoxFiles:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outsize.data.made import digest, made_labels
+from outsize.data.made import are_made_of, digest, made_labels
 from outsize.data.object import Object, crop
-from outsize.data.object_files import UNKNOWN, HeldObjects, are_made_of, load_objects, save_objects
+from outsize.data.object_files import UNKNOWN, HeldObjects, load_objects, save_objects
 from outsize.data.scenes import LabelledScene, open_image
 from outsize.job import DataSection
 from outsize.raster.labels import write_labels

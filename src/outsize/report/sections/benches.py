@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 
 from outsize.measurement import Measurement
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, pairs, table, tag
 from outsize.report.measured import HEADS, about, basis, cells, remarks_of, scatter_of, tree_of
-from outsize.report.parts import section
+from outsize.report.parts import picture_of, section
 from outsize.report.tables import Cells, scaling_table, share_table
 
 
@@ -27,7 +26,7 @@ def show_memory(story: Story) -> Markup | None:
     remarks += [] if scatter is None else [scatter]
     return section(
         "Memory against time",
-        _picture(story),
+        picture_of(story.run.bench / "memory.png", "peak memory against step time of every way"),
         table(HEADS, rows),
         table(("does not run", "why"), failed, class_="words") if failed else None,
         tag("ul", [tag("li", text) for text in remarks]) if remarks else None,
@@ -64,12 +63,3 @@ def _tabled(
     facts = [("machine", measured.machine.name), ("job", measured.job.text), ("command", measured.command)]
     told = tag("ul", [tag("li", text) for text in remarks])
     return section(title, table(heads, rows), told, pairs(facts), note=note)
-
-
-def _picture(story: Story) -> Markup | None:
-    path = story.run.bench / "memory.png"
-    if not path.is_file():
-        return None
-    address = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
-    look = "max-width:100%;height:auto"
-    return tag("img", src=address, alt="peak memory against step time of every way", style=look)

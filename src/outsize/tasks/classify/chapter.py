@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, join, table, tag
-from outsize.report.parts import Chapter, drawn_from, figure, first_split, percent, section
+from outsize.report.parts import (
+    Chapter,
+    cards_of,
+    drawn_from,
+    figure,
+    first_split,
+    percent,
+    picture_of,
+    section,
+)
 from outsize.tasks.classify.info import INFO
 
 Tree = dict[str, Any]
@@ -29,11 +37,7 @@ def show_summary(story: Story) -> Markup:
     if story.epochs:
         best = max(each["accuracy"] for each in story.epochs)
         cards.append((percent(best), "best validation accuracy"))
-    if not cards:
-        return tag("p", "Nothing was trained or scored in this run yet.", class_="note")
-    return tag(
-        "div", [tag("div", tag("b", value), tag("span", name)) for value, name in cards], class_="cards"
-    )
+    return cards_of(cards)
 
 
 def show_scores(story: Story, split: str, scores: Tree) -> Markup:
@@ -50,7 +54,7 @@ def show_scores(story: Story, split: str, scores: Tree) -> Markup:
     return section(
         f"Scores: {split}",
         tag("div", [tag("div", box) for box in boxes], class_="boxes"),
-        _picture(story.run.path / scores["wrong"]["picture"], "mistakes") if scores["wrong"] else None,
+        picture_of(story.run.path / scores["wrong"]["picture"], "mistakes") if scores["wrong"] else None,
         note=note,
     )
 
@@ -58,7 +62,7 @@ def show_scores(story: Story, split: str, scores: Tree) -> Markup:
 def show_predicted(story: Story) -> Markup | None:
     """Return the sheet of what was predicted last."""
     for entry in reversed(story.predicted.get("scenes", [])):
-        shown = _picture(story.run.predictions / Path(entry["picture"]).name, "predicted pictures")
+        shown = picture_of(story.run.predictions / Path(entry["picture"]).name, "predicted pictures")
         if shown is not None:
             return section("Predicted", shown)
     return None
@@ -71,13 +75,6 @@ def _confusion(scores: Tree) -> Markup:
         for name, counts in zip(names, scores["confusion"], strict=True)
     ]
     return table(("true", *names), rows)
-
-
-def _picture(path: Path, alt: str) -> Markup | None:
-    if not path.is_file():
-        return None
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return tag("img", src=f"data:image/png;base64,{data}", alt=alt, style="max-width:100%;height:auto")
 
 
 def _figures(story: Story) -> dict[str, str]:

@@ -89,22 +89,12 @@ def count_terms(
     return {name: loss.count(classes) or 1.0 for name, loss in losses.items()}
 
 
-def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:  # noqa: ARG001 (as all tasks)
-    """Name no maps: pictures are learnt as they are."""
-    return ()
-
-
 def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:  # noqa: ARG001
     """Return a batch with a class for each picture; of made-up pixels it is that of the first one."""
     if isinstance(batch.targets, OneClassEach):
         return batch
     assert isinstance(batch.targets, ClassRasters), type(batch.targets)
     return replace(batch, targets=OneClassEach(batch.targets.labels[:, 0, 0].contiguous()))
-
-
-def is_local(loss_names: str) -> bool:  # noqa: ARG001 (as all tasks)
-    """Say that a part of a picture has other losses than the whole: it has one class."""
-    return False
 
 
 def classes_of(targets: Targets) -> Tensor:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from outsize.report.curves import Axis, Curve, draw_curves
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, join, table, tag
-from outsize.report.parts import Chapter, drawn_from, figure, first_split, section
+from outsize.report.parts import Chapter, cards_of, drawn_from, figure, first_split, picture_of, section
 from outsize.tasks.detect.info import INFO
 
 Tree = dict[str, Any]
@@ -30,11 +29,7 @@ def show_summary(story: Story) -> Markup:
     cards = [(value, name) for name, value in _figures(story).items()]
     if story.epochs:
         cards.append((figure(max(each["box_ap"] for each in story.epochs)), "best validation box AP"))
-    if not cards:
-        return tag("p", "Nothing was trained or scored in this run yet.", class_="note")
-    return tag(
-        "div", [tag("div", tag("b", value), tag("span", name)) for value, name in cards], class_="cards"
-    )
+    return cards_of(cards)
 
 
 def show_scores(split: str, scores: Tree) -> Markup:
@@ -55,16 +50,8 @@ def show_scores(split: str, scores: Tree) -> Markup:
 
 def show_picture(story: Story) -> Markup | None:
     """Return true and found boxes, as `evaluate` drew them."""
-    if not story.run.picture.is_file():
-        return None
-    data = base64.b64encode(story.run.picture.read_bytes()).decode("ascii")
-    shown = tag(
-        "img",
-        src=f"data:image/png;base64,{data}",
-        alt="true and found boxes",
-        style="max-width:100%;height:auto",
-    )
-    return section("Boxes", shown, note="True above, found below.")
+    shown = picture_of(story.run.picture, "true and found boxes")
+    return None if shown is None else section("Boxes", shown, note="True above, found below.")
 
 
 def _kitti(name: str, rules: Tree) -> Markup:

@@ -13,10 +13,11 @@ from outsize.job import Job
 from outsize.metrics.kitti import DIFFICULTIES, NUM_SAMPLES, READINGS, most_ap
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
-from outsize.tasks.detect.files import as_on_disk, read_boxes, results_of
+from outsize.tasks.detect.files import as_on_disk, read_boxes
 from outsize.tasks.detect.picture import draw_boxes
 from outsize.tasks.detect.settle import FoundBoxes
 from outsize.tasks.detect.truth import beside, score, true_boxes
+from outsize.tasks.results import results_of
 from outsize.tasks.subjects import Subject
 from outsize.units import format_score
 
@@ -33,7 +34,7 @@ def evaluate(
     reporter: Reporter,
 ) -> dict[str, Any]:
     """Score the boxes of scenes, leave a picture, and return the scores."""
-    results = results_of(run, [each.scene for each in subjects])
+    results = results_of(run, [each.scene for each in subjects], "map", "boxes")
     truth, found = _read(subjects, [path for path, _ in results], reporter)
     _draw(run, job, subjects[0], truth[0], found[0].take(found[0].scores >= results[0][1]))
     return {
@@ -87,7 +88,7 @@ def compare(
     names = [each.name for each in jobs[0].data.classes]
     result: dict[str, Any] = {"task": jobs[0].task, "figures": {}}
     for run, job in zip(runs, jobs, strict=True):
-        results = results_of(run, [each.scene for each in subjects])
+        results = results_of(run, [each.scene for each in subjects], "map", "boxes")
         truth, found = _read(subjects, [path for path, _ in results], reporter)
         order = np.array([names.index(each.name) for each in job.data.classes])
         renamed = [FoundBoxes(each.sides, order[each.class_ids], each.scores) for each in found]

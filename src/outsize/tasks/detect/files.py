@@ -13,15 +13,13 @@ import numpy as np
 from outsize.data.boxes import Boxes, gather
 from outsize.data.formats import kitti_lines
 from outsize.data.object import Object
-from outsize.data.scenes import LabelledScene
 from outsize.errors import RunError, explain
 from outsize.files.ownership import MADE_BY, NONE_GIVEN, Consent
-from outsize.infer.ledger import file_beside, read_ledger
 from outsize.job import BoxesSection
 from outsize.raster.polygons import AreaOfInterest
 from outsize.raster.reading import SceneInfo, describe
 from outsize.raster.vectors import write_objects
-from outsize.runs import RunFolder, read_json, write_text
+from outsize.runs import read_json, write_text
 from outsize.tasks.detect.picture import draw_boxes
 from outsize.tasks.detect.settle import FoundBoxes
 from outsize.tasks.pictures import Colour
@@ -99,21 +97,6 @@ def read_boxes(path: Path) -> FoundBoxes:
         need, remedy = "the boxes of a predicted scene", "run `outsize predict` again"
         raise RunError(explain(f"{path} cannot be read", error, need, remedy)) from error
     return FoundBoxes(np.concatenate((corners[:, :2], corners[:, :2] + corners[:, 2:]), 1), ids, scores)
-
-
-def results_of(run: RunFolder, scenes: Sequence[LabelledScene]) -> list[tuple[Path, float]]:
-    """Return the file of each scene's boxes and the score that those in its layers have at least."""
-    ledger, files = read_ledger(run.predictions), []
-    for scene in scenes:
-        path = scene.image.path
-        entry = ledger.get(str(path.resolve()))
-        results = file_beside(run.predictions, entry["map"]) if entry and "min_score" in entry else None
-        if entry is None or results is None:
-            remedy = f"run `outsize predict {run.path} {path}` first"
-            found = f"none in {run.predictions}"
-            raise RunError(explain(f"no boxes of {path.name}", found, "a predicted scene", remedy))
-        files.append((results, float(entry["min_score"])))
-    return files
 
 
 def as_on_disk(info: SceneInfo) -> SceneInfo:

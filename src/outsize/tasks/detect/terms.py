@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from outsize.data.batch import Batch
 from outsize.data.inputs import normalise
-from outsize.data.sample import Targets
 from outsize.data.statistics import BandStatistics
 from outsize.data.targets import BoxList, BoxLists
 from outsize.errors import ModelError, explain
@@ -21,10 +20,12 @@ from outsize.models.fastbox import CELL_PX, FastBox
 from outsize.models.fasterrcnn import COARSEST_PX, FasterRCNN
 from outsize.models.unsteady import ON_SHAPES, REAL, Unsteady
 from outsize.strategies.compose import LossTerms
+from outsize.tasks.task import by_picture
 from outsize.tiles.halo import Halo, Obstacle, Reach
 
 Detector = FastBox | DenseDetector | FasterRCNN
 TERMS = tuple(dict.fromkeys((*fastbox.TERMS, *dense.TERMS, *instances.BOX_TERMS)))
+count_terms = by_picture(TERMS)
 
 _MADE_UP = 16  # boxes in a picture that is not real
 
@@ -51,34 +52,12 @@ def loss_on_shapes(loss_names: str, num_objects: int = 0) -> Callable[[nn.Module
     return loss
 
 
-def count_terms(
-    loss_names: str,  # noqa: ARG001 (as segment)
-    targets: Targets,
-    weights: Weights = None,  # noqa: ARG001
-    *,
-    maps: Mapping[str, Tensor] | None = None,  # noqa: ARG001
-    strides: Sequence[int] = (1,),  # noqa: ARG001
-) -> dict[str, float]:
-    """Return the totals of a step: the number of its pictures, each of whose shares is over a count of its own."""
-    return dict.fromkeys(TERMS, float(len(targets)))
-
-
-def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:  # noqa: ARG001 (as segment)
-    """Name no maps: boxes are learnt from pictures alone."""
-    return ()
-
-
 def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:  # noqa: ARG001
     """Return a batch with boxes; where whoever made it gave none, as for made-up pixels, some are made up."""
     if isinstance(batch.targets, BoxLists):
         return batch
     num, _, height, width = batch.images.shape
     return replace(batch, targets=_made_up(num, height, width))
-
-
-def is_local(loss_names: str) -> bool:  # noqa: ARG001 (as segment)
-    """Say that a part of a picture has other losses than the whole: a box belongs together."""
-    return False
 
 
 def halo(

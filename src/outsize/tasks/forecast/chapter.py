@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
 from outsize.report.curves import Axis, Curve, draw_curves, draw_reliability
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, join, table, tag
-from outsize.report.parts import Chapter, drawn_from, figure, first_split, section
+from outsize.report.parts import Chapter, cards_of, drawn_from, figure, first_split, picture_of, section
 from outsize.tasks.forecast.info import INFO
 
 Tree = dict[str, Any]
 _NAMES = {"model": "model", "flow": "optical flow", "persistence": "persistence"}
-_KINDS = {"png": "image/png", "gif": "image/gif"}
 
 
 def show_summary(story: Story) -> Markup:
@@ -33,11 +31,7 @@ def show_summary(story: Story) -> Markup:
         ]
     if story.epochs:
         cards.append((figure(max(each["mean_csi"] for each in story.epochs), 3), "best validation CSI"))
-    if not cards:
-        return tag("p", "Nothing was trained or scored in this run yet.", class_="note")
-    return tag(
-        "div", [tag("div", tag("b", value), tag("span", name)) for value, name in cards], class_="cards"
-    )
+    return cards_of(cards)
 
 
 def show_scores(story: Story, split: str, scores: Tree) -> Markup:
@@ -60,10 +54,10 @@ def show_scores(story: Story, split: str, scores: Tree) -> Markup:
         f"Scores: {split}",
         tag("div", [tag("div", box) for box in boxes], class_="boxes"),
         tag("h4", "A forecast beside what came"),
-        _picture(story.run.path / pictures["film"], "forecast and truth, lead after lead"),
-        [_picture(story.run.path / path, f"{kind} forecast") for kind, path in pictures["sheets"].items()],
+        picture_of(story.run.path / pictures["film"], "forecast and truth, lead after lead"),
+        [picture_of(story.run.path / path, f"{kind} forecast") for kind, path in pictures["sheets"].items()],
         tag("h4", "Where errors are"),
-        _picture(story.run.path / pictures["errors"], "maps of error"),
+        picture_of(story.run.path / pictures["errors"], "maps of error"),
         note=note,
     )
 
@@ -72,7 +66,7 @@ def show_predicted(story: Story) -> Markup | None:
     """Return the film of what was forecast last."""
     for entry in reversed(story.predicted.get("scenes", [])):
         if "film" in entry:
-            shown = _picture(story.run.predictions / Path(entry["film"]).name, "the last forecast")
+            shown = picture_of(story.run.predictions / Path(entry["film"]).name, "the last forecast")
             if shown is not None:
                 return section("Forecast last", tag("p", f"from {entry['start']}", class_="note"), shown)
     return None
@@ -105,14 +99,6 @@ def _all_scores(scores: Tree) -> Markup:
         for index, lead in enumerate(scores["leads"])
     ]
     return table(("lead", "CSI", "POD", "FAR", "bias", "FSS", "MAE, mm/h"), rows)
-
-
-def _picture(path: Path, alt: str) -> Markup | None:
-    if not path.is_file():
-        return None
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    kind = _KINDS[path.suffix[1:].lower()]
-    return tag("img", src=f"data:{kind};base64,{data}", alt=alt, style="max-width:100%;height:auto")
 
 
 def _figures(story: Story) -> dict[str, str]:

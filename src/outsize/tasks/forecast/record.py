@@ -11,7 +11,6 @@ TASK = Task(
     INFO,
     make_loss_terms=terms.make_loss_terms,
     count_terms=terms.count_terms,
-    wanted_maps=terms.wanted_maps,
     complete=terms.complete,
     loss_on_shapes=terms.loss_on_shapes,
     is_local=terms.is_local,

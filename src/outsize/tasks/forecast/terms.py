@@ -111,11 +111,6 @@ def count_terms(
     return {name: loss.count(numbers) for name, loss in _losses(loss_names).items()}
 
 
-def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:  # noqa: ARG001 (as all tasks)
-    """Name no maps: frames carried on are bands."""
-    return ()
-
-
 def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:  # noqa: ARG001
     """Return a batch with numbers for each lead; of made-up pixels they are made of the classes drawn for them."""
     if isinstance(batch.targets, NumberGrids):

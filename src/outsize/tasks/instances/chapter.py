@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, join, table, tag
-from outsize.report.parts import Chapter, drawn_from, figure, first_split, section
+from outsize.report.parts import Chapter, cards_of, drawn_from, figure, first_split, picture_of, section
 from outsize.tasks.instances.info import INFO
 
 Tree = dict[str, Any]
@@ -37,11 +36,7 @@ def show_summary(story: Story) -> Markup:
         ]
     if story.epochs:
         cards.append((figure(max(each["mask_ap50"] for each in story.epochs)), "best validation mask AP50"))
-    if not cards:
-        return tag("p", "Nothing was trained or scored in this run yet.", class_="note")
-    return tag(
-        "div", [tag("div", tag("b", value), tag("span", name)) for value, name in cards], class_="cards"
-    )
+    return cards_of(cards)
 
 
 def show_scores(split: str, scores: Tree) -> Markup:
@@ -75,14 +70,8 @@ def show_scores(split: str, scores: Tree) -> Markup:
 
 def show_picture(story: Story) -> Markup | None:
     """Return true and found objects side by side, as `evaluate` drew them."""
-    if not story.run.picture.is_file():
-        return None
-    data = base64.b64encode(story.run.picture.read_bytes()).decode("ascii")
-    source = f"data:image/png;base64,{data}"
-    style = "max-width:100%;height:auto"
-    return section(
-        "Objects", tag("img", src=source, alt="true and found objects", style=style), note="True | found."
-    )
+    shown = picture_of(story.run.picture, "true and found objects")
+    return None if shown is None else section("Objects", shown, note="True | found.")
 
 
 def _scenes(scores: Tree) -> Markup:

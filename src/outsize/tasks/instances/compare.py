@@ -13,7 +13,7 @@ from outsize.metrics.map_objects import Agreement, add
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.tasks.instances.evaluate import agree_on_map, beside_truth
-from outsize.tasks.instances.files import results_of
+from outsize.tasks.results import results_of
 from outsize.tasks.subjects import Subject
 from outsize.units import format_score
 
@@ -26,7 +26,7 @@ def compare(
 ) -> dict[str, Any]:
     """Score the objects of two runs and count those that both have."""
     names = [each.name for each in jobs[0].data.classes]
-    results = [results_of(run, [each.scene for each in subjects]) for run in runs]
+    results = [results_of(run, [each.scene for each in subjects], "objects", "objects") for run in runs]
     # the second run may have its classes in another order
     orders = [[names.index(each.name) for each in job.data.classes] for job in jobs]
     pictures: tuple[list[Pictured], list[Pictured]] = ([], [])

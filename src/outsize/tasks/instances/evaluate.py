@@ -16,9 +16,9 @@ from outsize.metrics.map_objects import Agreement, add, agree
 from outsize.progress import Reporter
 from outsize.raster.vectors import outline
 from outsize.runs import RunFolder
-from outsize.tasks.instances.files import results_of
 from outsize.tasks.instances.picture import draw_objects
 from outsize.tasks.instances.truth import beside, true_objects
+from outsize.tasks.results import results_of
 from outsize.tasks.subjects import Subject
 from outsize.units import format_score
 
@@ -36,7 +36,7 @@ def evaluate(
     reporter: Reporter,
 ) -> dict[str, Any]:
     """Score the objects of scenes, leave a picture, and return the scores."""
-    results = results_of(run, [each.scene for each in subjects])
+    results = results_of(run, [each.scene for each in subjects], "objects", "objects")
     names = [each.name for each in job.data.classes]
     pictures, agreements = [], []
     with reporter.bar("evaluate", len(subjects), "scene") as bar:

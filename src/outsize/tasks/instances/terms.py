@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from outsize.data.batch import Batch
 from outsize.data.inputs import normalise
 from outsize.data.object import Object
-from outsize.data.sample import Targets
 from outsize.data.statistics import BandStatistics
 from outsize.data.targets import ClassRasters, ObjectLists
 from outsize.errors import ModelError, explain
@@ -22,8 +21,11 @@ from outsize.losses.instances import TERMS, Drawn, ObjectTensors, draw_anchors, 
 from outsize.models.maskrcnn import Answers, MaskRCNN
 from outsize.models.unsteady import ON_SHAPES, REAL, Unsteady
 from outsize.strategies.step import LossParts
+from outsize.tasks.task import by_picture
 from outsize.tiles.halo import Halo, Obstacle, Reach
 from outsize.tiles.window import Window
+
+count_terms = by_picture(TERMS)
 
 _STRIDE_PX = 64  # of the coarsest level that anchors stand on
 _MADE_UP = 16  # objects in a picture that is not real
@@ -56,23 +58,6 @@ def loss_on_shapes(loss_names: str, num_objects: int = _MADE_UP) -> Callable[[nn
     return loss
 
 
-def count_terms(
-    loss_names: str,  # noqa: ARG001 (as segment)
-    targets: Targets,
-    weights: Weights = None,  # noqa: ARG001
-    *,
-    maps: Mapping[str, Tensor] | None = None,  # noqa: ARG001
-    strides: Sequence[int] = (1,),  # noqa: ARG001
-) -> dict[str, float]:
-    """Return the totals of a step: the number of its pictures, each of whose shares is over a fixed number."""
-    return dict.fromkeys(TERMS, float(len(targets)))
-
-
-def wanted_maps(model: nn.Module, loss_names: str) -> tuple[str, ...]:  # noqa: ARG001 (as segment)
-    """Name no maps: objects are learnt from pictures alone."""
-    return ()
-
-
 def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandStatistics) -> Batch:  # noqa: ARG001
     """Return a batch with objects; where whoever made it gave none, as for made-up pixels, some are made up."""
     if isinstance(batch.targets, ObjectLists):
@@ -87,11 +72,6 @@ def complete(batch: Batch, model: nn.Module, loss_names: str, statistics: BandSt
 def _objects_of(batch: Batch) -> tuple[tuple[Object, ...], ...]:
     assert isinstance(batch.targets, ObjectLists), type(batch.targets)
     return batch.targets.objects
-
-
-def is_local(loss_names: str) -> bool:  # noqa: ARG001 (as segment)
-    """Say that a part of a picture has other losses than the whole: an object belongs together."""
-    return False
 
 
 def halo(

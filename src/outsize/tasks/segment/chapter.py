@@ -8,7 +8,7 @@ from typing import Any
 from outsize.report.curves import draw_reliability
 from outsize.report.gather import Story
 from outsize.report.markup import Markup, Part, join, pairs, table, tag
-from outsize.report.parts import Chapter, drawn_from, figure, first_split, percent, section, swatch
+from outsize.report.parts import Chapter, cards_of, drawn_from, figure, first_split, percent, section, swatch
 from outsize.tasks.segment.info import INFO
 from outsize.tasks.segment.places_shown import show_places
 
@@ -41,11 +41,7 @@ def show_summary(story: Story) -> Markup:
     if story.verified:
         passed = all(each["passed"] for each in story.verified["tiled_equals_whole"].values())
         cards.append(("yes" if passed else "no", "tiled equals whole, proven"))
-    if not cards:
-        return tag("p", "Nothing was trained or scored in this run yet.", class_="note")
-    return tag(
-        "div", [tag("div", tag("b", value), tag("span", name)) for value, name in cards], class_="cards"
-    )
+    return cards_of(cards)
 
 
 def show_scores(story: Story, split: str, scores: Tree) -> Markup:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outsize.data.boxes import IGNORED, NEUTRAL, Boxes, SceneBoxes
-from outsize.data.made import digest, made_labels
+from outsize.data.made import are_made_of, digest, made_labels
 from outsize.data.scenes import LabelledScene
 from outsize.errors import DataError, JobError, explain, listed
 from outsize.job import DataSection
@@ -37,7 +37,7 @@ def with_boxes(
     meant = (about, data.joined, data.neutral, data.left_out, data.ignore_value[0])
     key = digest(f"boxes {key} {meant} {image.height} {image.width}")
     target = cache / f"{image.path.stem}-{digest(str(image.path.resolve()), 8)}.npz"
-    if not SceneBoxes.are_kept(target, key):
+    if not are_made_of(target, key):
         fitted = in_picture(make(), (image.height, image.width), source)
         in_classes(fitted, data, source).save(target, key)
     values = [each.value for each in data.classes]
