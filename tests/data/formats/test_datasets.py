@@ -92,6 +92,8 @@ def test_pictures_with_one_class_each(tmp_path: Path) -> None:
     assert found(tmp_path / "pets") == Dataset(
         "classes", 18, ("cat", "dog", "owl"), is_split=False, pictures=True
     )
+    (tmp_path / "pets/bat").mkdir()  # to be told of by `check`
+    assert found(tmp_path / "pets").class_names == ("bat", "cat", "dog", "owl")
     draw_classes(tmp_path / "split/train", ("cat", "dog", "owl"))
     assert found(tmp_path / "split").is_split
     for names in (("cat", "dog"), ("images", "masks", "other")):  # of which one may label the other

@@ -63,7 +63,7 @@ def find_problems(
 ) -> list[Problem]:
     """Return what is wrong with the data as a whole; what comes first is worst."""
     scenes = [scene for _, held in splits.items() for scene in held]
-    problems = _mixed(splits.train[0], scenes, bands)
+    problems = _mixed(scenes, bands)
     is_whole = splits.train[0].picture_px is not None
     thing = "picture" if is_whole else "pixel"
     for name, number in zip(class_names, class_px["train"].tolist(), strict=True):
@@ -107,14 +107,13 @@ def _num_px(size: tuple[int, int]) -> int:
     return size[0] * size[1]
 
 
-def _mixed(first: LabelledScene, scenes: Sequence[LabelledScene], bands: Sequence[str]) -> list[Problem]:
-    """Compare the bands of each image with those of the first to train on."""
-    problems, seen = [], set()
-    for scene in scenes:
-        image, wanted = scene.image, first.image
-        if image.path in seen:
-            continue
-        seen.add(image.path)
+def _mixed(scenes: Sequence[LabelledScene], bands: Sequence[str]) -> list[Problem]:
+    """Compare the bands of each image with those that most images have."""
+    images = list({scene.image.path: scene.image for scene in scenes}.values())
+    ((usual, _),) = Counter((each.num_bands, each.dtype) for each in images).most_common(1)
+    wanted = next(each for each in images if (each.num_bands, each.dtype) == usual)
+    problems = []
+    for image in images:
         found = None
         if image.num_bands != wanted.num_bands:
             found = "bands", f"{image.num_bands} bands", f"{wanted.num_bands}"

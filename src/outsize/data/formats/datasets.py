@@ -80,13 +80,15 @@ def _classes(folder: Path) -> Dataset | None:
     for by_class in splits.values():
         for name, paths in by_class.items():
             held.setdefault(name, []).extend(paths)
-    stems = [{path.stem for path in paths} for paths in held.values()]
-    if len(held) < 2 or not all(stems) or any(map(_is_word, held)):
+    stems = [
+        {path.stem for path in paths} for paths in held.values() if paths
+    ]  # `check` tells of empty classes
+    if len(stems) < 2 or any(map(_is_word, held)):
         return None
     every = [(name, path) for name, paths in held.items() for path in paths]
     if any(path.parent.name != name or _is_word(path.stem.rpartition("_")[2]) for name, path in every):
         return None  # deeper folders, or masks beside pictures
-    if len(held) == 2 and 2 * len(stems[0] & stems[1]) > len(stems[0]):
+    if len(stems) == 2 and 2 * len(stems[0] & stems[1]) > len(stems[0]):
         return None
     return Dataset("classes", len(every), tuple(sorted(held)), is_split="" not in splits, pictures=True)
 
