@@ -43,19 +43,19 @@ def _torchvision(name: str, **options: Any) -> nn.Module:
 
 Made = Callable[[], nn.Module]
 NETWORKS: dict[str, tuple[Made, tuple[int, ...]]] = {
-    "timm convnextv2_atto": (lambda: timm_network("convnextv2_atto"), (4, 3, 96, 96)),
-    "timm mobilenetv3_small_100": (lambda: timm_network("mobilenetv3_small_100"), (4, 3, 96, 96)),
+    "timm convnextv2_atto": (lambda: timm_network("convnextv2_atto"), (16, 3, 128, 128)),
+    "timm mobilenetv3_small_100": (lambda: timm_network("mobilenetv3_small_100"), (16, 3, 160, 160)),
     "timm coatnet_nano_rw_224": (lambda: timm_network("coatnet_nano_rw_224"), (2, 3, 224, 224)),
     "timm swinv2_tiny_window8_256": (lambda: timm_network("swinv2_tiny_window8_256"), (2, 3, 256, 256)),
     "timm deit3_small_patch16_224": (
         lambda: timm_network("deit3_small_patch16_224", img_size=128),
-        (4, 3, 128, 128),
+        (16, 3, 128, 128),
     ),
     "timm maxvit_rmlp_pico_rw_256": (lambda: timm_network("maxvit_rmlp_pico_rw_256"), (2, 3, 256, 256)),
     "timm mobilevit_xxs": (lambda: timm_network("mobilevit_xxs"), (4, 3, 128, 128)),
     "timm poolformer_s12": (lambda: timm_network("poolformer_s12"), (4, 3, 128, 128)),
-    "timm xcit_nano_12_p16_224": (lambda: timm_network("xcit_nano_12_p16_224"), (4, 3, 128, 128)),
-    "timm regnety_002": (lambda: timm_network("regnety_002"), (4, 3, 128, 128)),
+    "timm xcit_nano_12_p16_224": (lambda: timm_network("xcit_nano_12_p16_224"), (8, 3, 224, 224)),
+    "timm regnety_002": (lambda: timm_network("regnety_002"), (8, 3, 160, 160)),
     "timm densenet121": (lambda: timm_network("densenet121"), (2, 3, 96, 96)),
     "smp FPN/mobilenet_v2": (lambda: smp_network("FPN", "mobilenet_v2"), (2, 3, 128, 128)),
     "smp UnetPlusPlus/resnet18": (lambda: smp_network("UnetPlusPlus", "resnet18"), (2, 3, 96, 96)),

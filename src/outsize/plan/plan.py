@@ -111,7 +111,7 @@ class Fuse:
         """Say what is made by slices, and why."""
         more = f" and {len(self.later) - 1} more" if len(self.later) > 1 else ""
         what = f"what '{self.later[0]}'{more} joins or enlarges" if self.later else "nothing"
-        return f"nothing else fits: {what} is made by slices for the convolution behind it"
+        return f"nothing else fits: {what} is made by slices for what reads it"
 
 
 @dataclass(frozen=True)

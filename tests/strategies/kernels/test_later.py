@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import outsize
+from outsize.errors import PlanError
+from outsize.losses.cross_entropy import cross_entropy, summed_by
 from outsize.measure.memory import LiveBytes
 from outsize.measure.tracing import trace_step
 from outsize.plan.cost import StepCost
@@ -18,7 +21,8 @@ from outsize.plan.limits import USABLE
 from outsize.plan.plan import Fuse, plan_from_dict
 from outsize.plan.step import BLOCK_BYTES
 from outsize.planning.own_step import own_step, traced
-from outsize.strategies.kernels import later, made_by_slices, made_later
+from outsize.strategies.kernels import later, made_by_slices, made_later, standing_in
+from outsize.strategies.kernels.entropy import summed
 from outsize.strategies.kernels.later import Pending, Postponing
 
 
@@ -111,6 +115,116 @@ def test_what_is_held_is_less_and_foretold_to_the_byte(monkeypatch: pytest.Monke
         _square(model, IMAGES).backward()
     assert sliced.peak_bytes() == live.peak_bytes + sliced.lasting_bytes
     assert sliced.peak_bytes() - sliced.lasting_bytes < 0.7 * (plain.peak_bytes() - plain.lasting_bytes)
+
+
+class _Logits(nn.Module):
+    """A network whose logits are enlarged last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 3, stride=4, padding=1), nn.Conv2d(8, 24, 1)
+        self.up = nn.UpsamplingBilinear2d(scale_factor=4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.up(self.head(self.body(images).relu()))
+        return found
+
+
+_LABELS = torch.randint(0, 24, (4, 32, 32), generator=torch.Generator().manual_seed(2))
+_LABELS[:, :3] = 255
+
+
+def _entropy(model: nn.Module, images: Tensor) -> Tensor:
+    logits = model(images)
+    labels = torch.zeros_like(logits[:, 0], dtype=torch.long) if images.is_meta else _LABELS
+    return F.cross_entropy(
+        logits if images.dtype == torch.float64 else logits.float(), labels, ignore_index=255
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_logits_enlarged_last_never_exist_as_a_whole(
+    weighted: bool, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(later, "_MOST_BYTES", 1)
+    torch.manual_seed(0)
+    model, weight = _Logits().double(), torch.rand(24).double() if weighted else None
+    plain, images = copy.deepcopy(model), IMAGES.double()
+    options = {"weight": weight, "ignore_index": 255, "reduction": reduction}
+    wanted = F.cross_entropy(plain(images), _LABELS, **options)
+    wanted.backward()
+    with made_later(model, ("up",)), LiveBytes(BLOCK_BYTES) as live:
+        logits = model(images)
+        assert type(logits) is Pending
+        with torch.no_grad():
+            assert torch.equal(logits.argmax(1), plain(images).argmax(1))  # of which nothing stays
+        live.peak_bytes = live.now_bytes
+        found = F.cross_entropy(logits, _LABELS, **options)
+        found.backward()
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-12, atol=1e-14)
+    whole_bytes = 4 * 24 * 32 * 32 * 8
+    assert live.peak_bytes < 1.6 * whole_bytes  # plain: logits, their logarithms and two gradients
+
+
+def test_the_loss_of_a_job_adds_up_slices() -> None:
+    torch.manual_seed(0)
+    model = _Logits()
+    plain = copy.deepcopy(model)
+    weights = tuple(torch.rand(24).tolist())
+    loss, labels = cross_entropy(weights), _LABELS.to(torch.uint8)
+    wanted = loss.sum(plain(IMAGES), labels)
+    wanted.backward()
+    with made_later(model, ("up",)), summed_by(summed), standing_in():
+        logits = model(IMAGES)
+        found = loss.sum(logits, labels)
+        assert type(logits) is Pending
+        assert logits.made is None
+    found.backward()
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_logits_are_enlarged_as_autocast_did_it_where_the_loss_lies_outside() -> None:
+    torch.manual_seed(0)
+    model = _Logits()
+    plain = copy.deepcopy(model)
+    grads = []
+    for each in (plain, model):
+        with made_later(each, ("up",) if each is model else ()):
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = each(IMAGES)
+            F.cross_entropy(logits.float(), _LABELS, ignore_index=255).backward()
+        grads.append([parameter.grad for parameter in each.parameters()])
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.02, atol=1e-3)
+
+
+def test_within_finds_logits_that_are_enlarged_last() -> None:
+    model = _Logits()
+    facts = traced(own_step(model, IMAGES, _entropy, None, bf16=False))
+    assert made_by_slices(model, facts) == ("up",)
+
+
+def test_a_function_of_others_is_told_and_not_left_without_its_gradient() -> None:
+    class Doubles(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad * 2
+
+    x = torch.randn(2, 3, 4, 4, requires_grad=True)
+    with Postponing():
+        small = F.interpolate(x, scale_factor=2)
+    value = Doubles.apply(small).sum()
+    with pytest.raises(PlanError, match="by slices"):
+        value.backward()
 
 
 def test_who_asks_for_the_numbers_gets_them() -> None:

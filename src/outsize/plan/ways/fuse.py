@@ -15,6 +15,7 @@ _JOINS = {"cat"}
 _COLUMNS = {"convolution"}
 _ENLARGINGS = {"upsample_bilinear2d"}
 _ENLARGED = _ENLARGINGS | {"upsample_nearest2d", "upsample_bicubic2d", "_upsample_nearest_exact2d"}
+_BY_SLICES = {"convolution", "_log_softmax", "fused_cross_entropy"}
 _LEAST_SHARE = 0.01  # of what a step holds, that something is made later for
 
 
@@ -58,7 +59,7 @@ def find_fusible(
 
 
 def _later(facts: StepFacts, forward: list[StepOp], joining: Collection[str]) -> tuple[str, ...]:
-    """Return those that join or enlarge for convolutions alone, where that makes much of what a step holds."""
+    """Return those that join or enlarge for what reads it by slices, where that makes much of what a step holds."""
     cost = StepCost(facts)
     least_bytes = _LEAST_SHARE * (cost.peak_bytes() - cost.lasting_bytes)
     reading: dict[int, list[StepOp]] = {}
@@ -66,11 +67,11 @@ def _later(facts: StepFacts, forward: list[StepOp], joining: Collection[str]) ->
         for storage in op.inputs:
             reading.setdefault(storage, []).append(op)
 
-    def is_for_convolutions(storage: int) -> bool:
+    def is_for_slices(storage: int) -> bool:
         readers = reading.get(storage, [])
         return bool(readers) and all(
-            op.kind == "convolution"
-            or (op.kind in (*_JOINS, "_to_copy") and op.outputs and is_for_convolutions(op.outputs[0]))
+            op.kind in _BY_SLICES
+            or (op.kind in (*_JOINS, "_to_copy") and op.outputs and is_for_slices(op.outputs[0]))
             for op in readers
         )
 
@@ -81,7 +82,7 @@ def _later(facts: StepFacts, forward: list[StepOp], joining: Collection[str]) ->
         and op.outputs
         and op.module in joining
         and cost.by_index[op.outputs[0]].size_bytes >= least_bytes
-        and is_for_convolutions(op.outputs[0])
+        and is_for_slices(op.outputs[0])
     ]
     return tuple(dict.fromkeys(found))
 

@@ -4,15 +4,15 @@
     x2 --------------+-- cat --> whole --> conv    enlarged tensors in float32 under autocast come on top
     x3 -- enlarge --'
 
-Inside of a module that is named, what `cat` and `interpolate` return is only described. The convolution that reads it
-makes it for some samples at a time, forward and again in backward; kept are x1, x2 and x3. Whoever else asks for its
-numbers gets them: then it is made as a whole, as ever.
+Inside of a module that is named, what `cat` and `interpolate` return is only described. The convolution that reads it,
+or the cross-entropy of logits that are enlarged last, makes it for some samples at a time, forward and once more in
+backward; kept are x1, x2 and x3. Whoever else asks for its numbers gets them: then it is made as a whole, as ever.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from outsize.errors import PlanError, explain
 from outsize.strategies.find import find_module
 from outsize.strategies.kernels.sliced import in_slices
 from outsize.strategies.replaced import run_instead
@@ -42,26 +43,48 @@ class PendingPart(NamedTuple):
 
     x: Tensor
     how: tuple[tuple[str, Any], ...] | None  # arguments of `interpolate`
+    casts: tuple[str, torch.dtype, bool]  # by which autocast it would have been made
 
     def make(self, x: Tensor) -> Tensor:
         """Return the part of some samples."""
-        return x if self.how is None else F.interpolate(x, **dict(self.how))
+        if self.how is None:
+            return x
+        kind, dtype, enabled = self.casts
+        with torch.autocast(kind, dtype, enabled=enabled, cache_enabled=False):
+            return F.interpolate(x, **dict(self.how))
+
+    @classmethod
+    def of(cls, x: Tensor, how: dict[str, Any] | None = None) -> PendingPart:
+        """Return what is made of a tensor by the autocast of now."""
+        kind = x.device.type
+        casts = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        return cls(x, None if how is None else tuple(how.items()), casts)
 
 
 class Pending(Tensor):
     """Parts side by side, described and not made."""
 
     parts: tuple[PendingPart, ...]
+    cast: torch.dtype | None  # what all of it is cast to in the end
     made: Tensor | None
 
     @staticmethod
-    def of(parts: tuple[PendingPart, ...], shape: tuple[int, ...], dtype: torch.dtype) -> Pending:
+    def of(
+        parts: tuple[PendingPart, ...],
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        *,
+        cast_to: torch.dtype | None = None,
+    ) -> Pending:
         """Describe what is made of parts."""
         wants = any(each.x.requires_grad for each in parts)
         found: Any = Tensor._make_wrapper_subclass(
             Pending, shape, dtype=dtype, device=parts[0].x.device, requires_grad=wants
         )
-        found.parts, found.made = parts, None
+        found.parts, found.cast, found.made = parts, cast_to, None
+        if wants:
+            with torch._C.DisableTorchFunctionSubclass():
+                found.register_hook(_refuse_gradient)
         return cast(Pending, found)
 
     @classmethod
@@ -72,8 +95,9 @@ class Pending(Tensor):
         if func in _SEEN:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        if func is torch.conv2d and type(args[0]) is Pending and args[0].made is None:
-            found = _convolved(args[0], *args[1:], **kwargs)
+        by_slices = _BY_SLICES.get(func)
+        if by_slices is not None and torch.is_grad_enabled() and args and type(args[0]) is Pending:
+            found = by_slices(args[0], *args[1:], **kwargs) if args[0].made is None else None
             if found is not None:
                 return found
         return func(*_made(args), **{name: _made(each) for name, each in kwargs.items()})
@@ -85,10 +109,29 @@ class Pending(Tensor):
         return func(*_made(args), **{name: _made(each) for name, each in (kwargs or {}).items()})
 
     def whole(self) -> Tensor:
-        """Return it as it would have been made, once."""
-        if self.made is None:
-            self.made = _side_by_side(self.parts, [each.x for each in self.parts])
-        return self.made
+        """Return it as it would have been made; with gradients but once."""
+        if self.made is not None:
+            return self.made
+        made = self.of_some(self.parts, [each.x for each in self.parts], self.cast)
+        self.made = made if torch.is_grad_enabled() else None
+        return made
+
+    @staticmethod
+    def of_some(parts: tuple[PendingPart, ...], given: list[Tensor], dtype: torch.dtype | None) -> Tensor:
+        """Return parts of some samples side by side."""
+        made = [part.make(x) for part, x in zip(parts, given, strict=True)]
+        found = made[0] if len(made) == 1 else torch.cat(made, dim=1)
+        return found if dtype is None else found.to(dtype)
+
+
+def _refuse_gradient(_: Tensor) -> None:
+    """Refuse what would be lost: torch hands a tensor to an `autograd.Function` of others without a word to it."""
+    problem = "what is joined or enlarged by slices is read by an autograd.Function of its own"
+    found, needed = (
+        "a gradient for what was only described",
+        "a convolution or cross-entropy of torch behind it",
+    )
+    raise PlanError(explain(problem, found, needed, "raise the budget until nothing is made by slices"))
 
 
 def _made(value: Any) -> Any:
@@ -97,11 +140,6 @@ def _made(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_made, value))
     return value
-
-
-def _side_by_side(parts: tuple[PendingPart, ...], given: list[Tensor]) -> Tensor:
-    made = [part.make(x) for part, x in zip(parts, given, strict=True)]
-    return made[0] if len(made) == 1 else torch.cat(made, dim=1)
 
 
 def _convolved(
@@ -114,20 +152,75 @@ def _convolved(
     groups: int = 1,
 ) -> Tensor | None:
     """Return the convolution, for some samples at a time."""
-    if not torch.is_grad_enabled() or type(weight) is Pending:
+    if type(weight) is Pending:
         return None
-    parts, num_samples = pending.parts, pending.shape[0]
-    sample_bytes = math.prod(pending.shape[1:]) * pending.dtype.itemsize
-    at_once = max(1, _MOST_BYTES // max(1, sample_bytes))
+
+    def convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+    return _in_slices(pending, convolve, [], [weight, bias])
+
+
+def _cast(pending: Pending, *args: Any, **kwargs: Any) -> Pending | None:
+    """Return it in another type, by default in float32."""
+    dtype = args[0] if args else torch.float32
+    if kwargs or len(args) > 1 or not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        return None
+    return Pending.of(pending.parts, tuple(pending.shape), dtype, cast_to=dtype)
+
+
+def _entropy(
+    pending: Pending,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: object = None,
+    ignore_index: int = -100,
+    reduce: object = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor | None:
+    """Return the cross-entropy with classes of pixels, added up sample by sample."""
+    of_pixels = target.shape == (pending.shape[0], *pending.shape[2:]) and target.dtype is torch.long
+    as_today = size_average is None and reduce is None and reduction in ("mean", "sum")
+    if not of_pixels or not as_today or label_smoothing:
+        return None
+
+    def entropy(x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        found = F.cross_entropy(x, target, weight, ignore_index=ignore_index, reduction="none")
+        return found.flatten(1).sum(1)
+
+    total = _in_slices(pending, entropy, [target], [weight]).sum()
+    if reduction == "sum":
+        return total
+    is_labelled = target != ignore_index
+    if weight is None:
+        return total / is_labelled.sum()
+    return total / (weight[target.masked_fill(~is_labelled, 0)] * is_labelled).sum()
+
+
+def _in_slices(
+    pending: Pending, use: Callable[..., Tensor], beside: list[Tensor], shared: list[Tensor | None]
+) -> Tensor:
+    """Return what is made of it for some samples at a time; `beside` has the same samples."""
+    # the parts themselves are autograd's to keep
+    parts = tuple(each._replace(x=cast(Tensor, None)) for each in pending.parts)
+    dtype = pending.cast
 
     def run(*given: Any) -> Tensor:
-        *pictures, weight, bias = given
-        return torch.conv2d(_side_by_side(parts, pictures), weight, bias, stride, padding, dilation, groups)
+        return use(Pending.of_some(parts, list(given[: len(parts)]), dtype), *given[len(parts) :])
 
-    # the parts themselves are autograd's to keep
-    hows = tuple(PendingPart(cast(Tensor, None), each.how) for each in parts)
-    pictures, parts = [each.x for each in parts], hows
-    return in_slices(run, pictures, [weight, bias], min(at_once, num_samples))
+    sample_bytes = math.prod(pending.shape[1:]) * pending.dtype.itemsize
+    at_once = min(max(1, _MOST_BYTES // max(1, sample_bytes)), pending.shape[0])
+    return in_slices(run, [*(each.x for each in pending.parts), *beside], shared, at_once)
+
+
+# what of torch's reads it by slices
+_BY_SLICES: dict[Any, Callable[..., Tensor | None]] = {
+    torch.conv2d: _convolved,
+    F.cross_entropy: _entropy,
+    Tensor.float: _cast,
+    Tensor.to: _cast,
+}
 
 
 class Postponing(TorchFunctionMode):
@@ -176,7 +269,7 @@ def _enlarged(
         return None
     how = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
     dtype = torch.float32 if torch.is_autocast_enabled(input.device.type) else input.dtype
-    return Pending.of((PendingPart(input, tuple(how.items())),), (*input.shape[:2], *made), dtype)
+    return Pending.of((PendingPart.of(input, how),), (*input.shape[:2], *made), dtype)
 
 
 def _joined(tensors: Any, dim: int = 0, *, axis: int | None = None, out: object = None) -> Pending | None:
@@ -188,8 +281,8 @@ def _joined(tensors: Any, dim: int = 0, *, axis: int | None = None, out: object 
         return None
     parts: list[PendingPart] = []
     for each in tensors:
-        pending = type(each) is Pending and each.made is None
-        parts += each.parts if pending else [PendingPart(_made(each), None)]
+        pending = type(each) is Pending and each.made is None and each.cast is None
+        parts += each.parts if pending else [PendingPart.of(_made(each))]
     dtype = tensors[0].dtype
     for each in tensors[1:]:
         dtype = torch.promote_types(dtype, each.dtype)

@@ -11,6 +11,7 @@ from torch.nn import functional
 from outsize.losses.loss import Weights, precise, weights_on
 from outsize.strategies.compat import is_fake
 from outsize.strategies.kernels.fused_layer import on_shapes, suits
+from outsize.strategies.kernels.later import Pending
 
 _MOST_CLASSES = 255
 _NO_LABEL = 255
@@ -67,6 +68,8 @@ class FusedCrossEntropy(torch.autograd.Function):
 
 def summed(scores: Tensor, labels: Tensor, weights: Weights) -> Tensor | None:
     """Return the sum over labelled pixels by kernels of our own; None where they do not take it."""
+    if type(scores) is Pending:  # made by slices: its own cross-entropy never holds all of them
+        return None
     # what torch refuses, it shall refuse: the kernels would read beyond
     alike = labels.shape == scores.shape[:1] + scores.shape[2:] and labels.device == scores.device
     alike = alike and labels.dtype == torch.uint8 and labels.is_contiguous()
