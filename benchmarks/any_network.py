@@ -40,7 +40,7 @@ from outsize.bench.gauge import Turn, take_turn
 from outsize.errors import OutsizeError, TraceError
 from outsize.plan.cost import StepCost
 from outsize.plan.machines import find_machine
-from outsize.plan.plan import Plan
+from outsize.plan.plan import Fuse, Plan
 from outsize.plan.search import Link
 from outsize.plan.step import StepFacts
 from outsize.plan.times import Clock
@@ -48,6 +48,7 @@ from outsize.plan.ways import choose_recompute
 from outsize.plan.ways.blocks import list_blocks
 from outsize.planning.own_step import own_step, traced
 from outsize.strategies.compat import with_activation_budget
+from outsize.strategies.kernels import made_by_slices
 
 SHARES = (0.7, 0.5, 0.33, 0.25)
 HOST_BYTES = 64 << 30  # of the named GPU's host
@@ -107,15 +108,19 @@ def planned(network: Network, options: argparse.Namespace) -> list[dict]:
     for share in options.shares:
         budget_bytes = cost.lasting_bytes + share * (cost.peak_bytes() - cost.lasting_bytes)
         begin_s = time.process_time()
-        found = choose_recompute(
-            cost.facts,
+        choose = partial(
+            choose_recompute,
             limit_bytes=int(budget_bytes),
             budget_bytes=budget_bytes,
-            blocks_of=partial(blocks_of, step),
             link=Link.of(spec.rates),
             host_bytes=HOST_BYTES,
             **clock.settings(),
         )
+        found = choose(cost.facts, blocks_of=partial(blocks_of, step))
+        later = () if isinstance(found, Plan) else made_by_slices(model, cost.facts)
+        if later:  # where nothing else fits, as `within` does it
+            found = choose(traced(step, later=later), blocks_of=partial(blocks_of, step, later=later))
+            found = replace(found, fuse=Fuse(later=later)) if isinstance(found, Plan) else found
         seconds = followed_s + time.process_time() - begin_s
         name = f"ours, {share:.0%}"
         if isinstance(found, Plan):
@@ -131,8 +136,8 @@ def planned(network: Network, options: argparse.Namespace) -> list[dict]:
     return rows
 
 
-def blocks_of(step: Any, paths: tuple[str, ...]) -> StepFacts:
-    return traced(step, paths)
+def blocks_of(step: Any, paths: tuple[str, ...], later: tuple[str, ...] = ()) -> StepFacts:
+    return traced(step, paths, later=later)
 
 
 def row_of(
@@ -159,6 +164,8 @@ def parts_of(plan: Plan) -> str:
         parts.append(f"{len(again.saved)} tensors, {len(again.costly)} convolutions")
     if swap is not None:
         parts.append(f"{sum(each.size_bytes for each in swap.moved) / 2**30:.2f} GiB moved")
+    if plan.fuse is not None and plan.fuse.later:
+        parts.append(f"{len(plan.fuse.later)} joins by slices")
     return "; ".join(parts) or "nothing given up"
 
 
