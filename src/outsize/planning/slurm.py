@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outsize.plan.request import Request
+from outsize.units import format_count
 
 STOPPED = 143  # how a training ends that SIGTERM has made save its state
 _SAVE_S = 120  # before the time limit, for the step that is being done and the checkpoint
@@ -39,10 +40,11 @@ class Allocation:
             "no time limit" if self.minutes is None else f"{self.minutes // 60:02d}:{self.minutes % 60:02d} h"
         )
         what = (
-            f"{self.gpus_per_node} GPUs" if self.gpus_per_node else f"{self.tasks_per_node} tasks on its CPU"
+            format_count(self.gpus_per_node, "GPU")
+            if self.gpus_per_node
+            else f"{format_count(self.tasks_per_node, 'task')} on its CPU"
         )
-        nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
-        cpus = "1 CPU" if self.cpus_per_task == 1 else f"{self.cpus_per_task} CPUs"
+        nodes, cpus = format_count(self.nodes, "node"), format_count(self.cpus_per_task, "CPU")
         return f"{nodes}, each with {what}, {cpus} a task, {self.memory_gib} GiB; {time}"
 
 

@@ -139,9 +139,12 @@ def test_tensors_that_do_not_come_up_are_told(
     assert "had to be kept: encoder.0.1" in told
 
 
-def test_a_plain_run_has_nothing_to_prove(copied_run: Path) -> None:
+def test_a_plain_run_has_nothing_to_prove(copied_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned_otherwise(RunFolder(copied_run)) is None
-    assert "planned_step" not in _verified(RunFolder(copied_run))
+    assert "planned_step" not in verify(
+        copied_run, overrides=(), device_name="cpu", reporter=Reporter("json")
+    )
+    assert "trained by the plain step" in capsys.readouterr().out
     (copied_run / "plan.json").unlink()
     assert planned_otherwise(RunFolder(copied_run)) is None
 

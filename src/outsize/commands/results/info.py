@@ -22,10 +22,11 @@ def info(run_path: Path, reporter: Reporter) -> dict[str, Any]:
     run = open_run(run_path)
     job = load_job(run.job)
     task = info_of(job.task)
+    options = ", ".join(f"{name} {value}" for name, value in job.model.options.items())
     facts: dict[str, Any] = {
         "run": str(run.path),
         "task": job.task,
-        "model": f"{job.model.name} {job.model.options or ''}".strip(),
+        "model": f"{job.model.name}{f' ({options})' if options else ''}",
         "classes": ", ".join(each.name for each in job.data.classes),
     }
     card_path = run.best.with_suffix(".json")

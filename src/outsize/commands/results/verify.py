@@ -57,7 +57,7 @@ def verify(
             with reporter.doing("tiles"):
                 failures += _tiles(ready, info, result, reporter)
         with reporter.doing("steps"):
-            failures += _training(train_plan, ready, job.train.loss, result, reporter)
+            failures += _training(run, train_plan, ready, job.train.loss, result, reporter)
         write_json(run.verify, result)
         if failures:
             need = "tiled logits equal to whole ones, and a step as planned equal to the plain and to the resident one"
@@ -89,14 +89,19 @@ def _tiles(ready: Ready, info: SceneInfo, result: dict[str, Any], reporter: Repo
 
 
 def _training(
-    plan: Plan | None, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter
+    run: RunFolder, plan: Plan | None, ready: Ready, loss: str, result: dict[str, Any], reporter: Reporter
 ) -> list[str]:
     """Try what the plan of the training does, and tell each strategy's proof when it is there."""
     from outsize.train.prove import ProvingGround, prove_plan
 
     result["strategies"] = []
     if plan is None:
-        reporter.say("verify", "training: the plain step, or its plan is not known: nothing to prove")
+        why = (
+            "trained by the plain step, which gives nothing up"
+            if run.plan.exists()
+            else "no plan is kept in this run"
+        )
+        reporter.say("verify", f"training: {why}: nothing to prove")
         return []
     ground = ProvingGround(ready.model, ready.card, loss, ready.halo.stride_px, ready.settings.device)
     failures = []
