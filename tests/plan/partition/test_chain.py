@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -16,9 +18,9 @@ def _loss(model: nn.Module, images: Tensor) -> Tensor:
     return model(images).square().mean()
 
 
-def _unet_chain(batch: int = 2) -> Chain:
+def _unet_chain(batch: int = 2, device: Literal["cpu", "cuda"] = "cuda") -> Chain:
     model = UNet(in_channels=3, num_classes=2, levels=3, width=8)
-    step = trace_step(model, (batch, 3, 64, 64), loss=_loss, optimizer=torch.optim.Adam)
+    step = trace_step(model, (batch, 3, 64, 64), loss=_loss, optimizer=torch.optim.Adam, device=device)
     return chain_of(step, Clock(find_machine("v100-16").rates, tf32=False, overlaps=True))
 
 
@@ -52,3 +54,21 @@ def test_a_unet_is_cut_and_folded() -> None:
     row, fold = cut_chain(chain, terms), fold_chain(chain, terms)
     assert 1 < row.speedup_bound <= 2
     assert 1 < fold.speedup_bound <= 2
+
+
+def test_an_optimizer_that_goes_weight_by_weight_is_part_of_no_layer() -> None:
+    on_gpu, on_host = _unet_chain(), _unet_chain(device="cpu")
+    for name in ("weights_bytes", "state_bytes"):
+        found = [[getattr(layer, name) for layer in chain.layers] for chain in (on_gpu, on_host)]
+        assert found[0] == found[1], name
+    assert on_host.backward_s(0, 1) == on_gpu.backward_s(0, 1)
+
+
+def test_gradients_of_weights_are_a_part_of_backward() -> None:
+    chain = _unet_chain()
+    weights_s, split_s = chain.later_s(0, len(chain))
+    assert weights_s is not None
+    assert 0 < weights_s < chain.backward_s(0, len(chain))
+    assert split_s > 0
+    pools = [number for number, layer in enumerate(chain.layers) if layer.name.startswith("pool")]
+    assert chain.later_s(pools[0], pools[0] + 1) == (0.0, 0.0)

@@ -159,15 +159,15 @@ def layers(name: str) -> list[tuple[str, int]]:
 
 def pipeline_of(name: str, ranks: Sequence[int], num_micro: int, schedule: str, **more: Any) -> Pipeline:
     """Cut a net evenly by number of layers."""
-    names = layers(name)
+    names, order = layers(name), more.pop("order", {})
     begins = [("", 0), *(names[len(names) * number // len(ranks)] for number in range(1, len(ranks)))]
     stages = tuple(PlannedStage(rank, begin, **more) for rank, begin in zip(ranks, begins, strict=True))
-    return Pipeline(stages, num_micro, schedule)
+    return Pipeline(stages, num_micro, schedule, **order)
 
 
 Way = tuple[
     Sequence[int], int, str, dict[str, Any]
-]  # ranks of stages, micro-batches, schedule, of each stage
+]  # ranks of stages, micro-batches, schedule; of each stage, and the order of work
 
 
 def staged(world: World, name: str, ways: Sequence[Way]) -> list[Left]:

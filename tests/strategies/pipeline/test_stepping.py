@@ -28,6 +28,8 @@ def _equal(gang: Gang, name: str, ways: list[Way], size: int, num_whole: int | N
 
 def test_every_schedule_and_placement_leaves_what_one_process_does(gang: Gang) -> None:
     ways: list[Way] = [(_ROUND, 3, each, {}) for each in _SCHEDULES]
+    ahead = {"order": {"ahead": 3, "longest_first": True}}
+    ways += [(_FOLDED, 4, each, ahead) for each in ("1f1b", "zero-bubble")]
     ways += [(_FOLDED, 4, "1f1b", {}), (_FOLDED, 2, "zero-bubble", _AGAIN), (_CHAIN[2], 1, "1f1b", {})]
     _equal(gang, "odd", ways, 2)
 

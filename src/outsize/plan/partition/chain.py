@@ -7,7 +7,7 @@ layer     0 --- 1 --- 2 --- 3 --- 4          crossing(1): what a cut behind laye
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate
@@ -203,14 +203,13 @@ def _plus(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, 
     return one[0] + other[0], one[1] + other[1]
 
 
-def _layers(ops: Iterable[StepOp]) -> tuple[list[tuple[str, int]], dict[StepOp, int]]:
+def _layers(ops: Sequence[StepOp]) -> tuple[list[tuple[str, int]], dict[StepOp, int]]:
     """Return the names and calls of layers, and the layer of each operation of forward and backward."""
     numbers: dict[tuple[str, int], int] = {}
     place: dict[StepOp, int] = {}
     last = 0
-    for op in ops:
-        if op.kind.startswith(("_foreach", "_fused")):
-            continue  # the optimizer
+    end = max((number for number, op in enumerate(ops) if op.backward), default=len(ops))
+    for op in ops[: end + 1]:  # what follows is the optimizer
         if not op.backward and op.layer[0]:
             last = numbers.setdefault(op.layer, len(numbers))
         elif op.backward:
