@@ -135,7 +135,7 @@ def test_workers_that_slurm_starts_make_the_same(
 ) -> None:
     jobqueue = pytest.importorskip("dask_jobqueue")
     folder = tmp_path_factory.mktemp("slurm")
-    subprocess.run([_ONE_NODE, "start", folder], check=True, timeout=60)
+    subprocess.run([_ONE_NODE, "start", folder], check=True, timeout=600)
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     try:

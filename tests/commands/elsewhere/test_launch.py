@@ -46,7 +46,7 @@ def test_what_cannot_be_launched_is_refused(job_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("slurm")
-    subprocess.run([_ONE_NODE, "start", folder], check=True, timeout=60)
+    subprocess.run([_ONE_NODE, "start", folder], check=True, timeout=600)
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
     # as it is here: the interpreter of the tests, and the source under test
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))

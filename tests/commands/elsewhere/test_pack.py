@@ -176,13 +176,15 @@ def test_what_cannot_be_packed_is_refused(stopped_job: Path, tmp_path: Path) -> 
         _packed(stopped_job, out=stopped_job.parent)
     run = RunFolder(stopped_job.parent / "run")
     script = "import sys, time; from pathlib import Path; from outsize.files.locks import holding\n"
-    script += "with holding(Path(sys.argv[1]), 'run', 'train'): print('held', flush=True); time.sleep(60)"
+    script += "with holding(Path(sys.argv[1]), 'run', 'train'): print('held', flush=True); time.sleep(3600)"
     with subprocess.Popen([sys.executable, "-c", script, str(run.lock)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        with pytest.raises(InUseError):
-            _packed(stopped_job)
-        other.kill()
+        try:
+            assert other.stdout.readline() == b"held\n"
+            with pytest.raises(InUseError):
+                _packed(stopped_job)
+        finally:
+            other.kill()
 
 
 @pytest.mark.parametrize("limit_bytes", [1000, 600_000])
