@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from outsize.errors import OutputError
-from outsize.files.beside import Writer, clear_left, machine, writer_of, written_beside
+from outsize.files.beside import Writer, clear_left, folder_beside, machine, writer_of, written_beside
 from outsize.files.processes import start_of
 from outsize.raster.disk import replacing
 from outsize.runs import write_beside
@@ -118,6 +118,29 @@ def test_the_next_process_removes_what_a_killed_one_left_and_nothing_else(tmp_pa
     assert sorted(folder.iterdir()) == sorted([*kept, folder / "a.json"])
     clear_left(folder, is_alone=True)
     assert not elsewhere.exists()
+
+
+def test_a_folder_that_a_killed_process_left_half_full_is_removed(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from outsize.files.beside import folder_beside\n"
+        "with folder_beside(Path(sys.argv[1])) as new:\n"
+        "    (new / 'half').write_text('done')\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "job")], env=environment, check=False)
+    (left,) = tmp_path.iterdir()
+    assert [each.name for each in left.iterdir()] == ["half"]
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "data").touch()
+    link = tmp_path / left.name.replace(".job.", ".link.")
+    link.symlink_to(theirs)
+    with folder_beside(tmp_path / "job") as new:
+        (new / "whole").touch()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["job", "theirs"]
+    assert [each.name for each in (tmp_path / "job").iterdir()] == ["whole"]
+    assert (theirs / "data").exists()
 
 
 def test_files_have_the_mode_that_the_user_gives_new_ones(tmp_path: Path) -> None:

@@ -169,7 +169,14 @@ def _by_dual(model: nn.Module) -> list[Tensor | None]:
     return [each.grad for each in model.parameters()]
 
 
-@pytest.mark.parametrize("run", [_by_grad, _by_vmap, _by_dual])
+def _by_no_hooks(model: nn.Module) -> list[Tensor | None]:
+    with torch.autograd.graph.disable_saved_tensors_hooks("none of yours"):
+        found = _square(model, EXAMPLE)
+    found.backward()
+    return [each.grad for each in model.parameters()]
+
+
+@pytest.mark.parametrize("run", [_by_grad, _by_vmap, _by_dual, _by_no_hooks])
 @pytest.mark.parametrize("share", [0.6, 0.75])
 def test_transforms_run_as_plain_steps_and_that_is_told(
     run: Callable[[nn.Module], list[Tensor | None]], share: float

@@ -1,4 +1,4 @@
-"""Writes a file beside its name and renames it when it is whole; a name tells whose it is, and cannot be guessed.
+"""Writes a file or folder beside its name and renames it when it is whole; a name tells whose it is, and cannot be guessed.
 
     run/plan.json                                        what is to be written
     run/.plan.json.3f2a91c0-4711-81523-8d0c9be1f2a64d37.part   while it is written
@@ -15,6 +15,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def clear_left(folder: Path, *, is_alone: bool = False) -> None:
             writer = writer_of(each)
             if writer is not None and (writer.is_gone or is_alone):
                 with suppress(OSError):
-                    each.unlink()
+                    shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
 
 
 @cache
@@ -76,11 +77,7 @@ def written_beside(target: Path, suffix: str = "") -> Iterator[Path]:
 
     `suffix` is for libraries that want the name of a file to end in a certain way. Raises OSError.
     """
-    _clear_once(target.parent.resolve())
-    token = f"{machine()}-{os.getpid()}-{start_of(os.getpid())}-{secrets.token_hex(8)}"
-    # a name has at most 255 bytes, and `target` may have them all
-    stem = os.fsdecode(os.fsencode(target.name)[:150])
-    temporary = target.with_name(f".{stem}.{token}.part{suffix}")
+    temporary = _name_beside(target, suffix)
     os.close(create(temporary))
     try:
         yield temporary
@@ -89,6 +86,31 @@ def written_beside(target: Path, suffix: str = "") -> Iterator[Path]:
         temporary.replace(target)
     finally:
         _remove(temporary)
+
+
+@contextmanager
+def folder_beside(target: Path) -> Iterator[Path]:
+    """Give a new folder beside `target`, renamed to it when the block ends well, else removed. Raises OSError.
+
+    What is at `target` may be an empty folder.
+    """
+    temporary = _name_beside(target)
+    temporary.mkdir()
+    try:
+        yield temporary
+        if target.is_dir():
+            target.rmdir()
+        temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _name_beside(target: Path, suffix: str = "") -> Path:
+    _clear_once(target.parent.resolve())
+    token = f"{machine()}-{os.getpid()}-{start_of(os.getpid())}-{secrets.token_hex(8)}"
+    # a name has at most 255 bytes, and `target` may have them all
+    stem = os.fsdecode(os.fsencode(target.name)[:150])
+    return target.with_name(f".{stem}.{token}.part{suffix}")
 
 
 def create(path: Path) -> int:

@@ -7,11 +7,8 @@ head and lists --> data at its root? --> files into a folder beside --> all ther
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from outsize.errors import DataError, OutputError, explain, listed
+from outsize.files.beside import folder_beside
 from outsize.files.manifest import sha256_of
 from outsize.files.ownership import mark
 from outsize.files.plain import read_plain_text
@@ -71,7 +69,7 @@ def unpack(path: Path, folder: Path | None, root: Path | None, reporter: Reporte
         with leaving_no_empty_folder(folder.parent), output_errors(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             _refuse_no_room(wanted, folder)
-            with _made_beside(folder) as new:
+            with folder_beside(folder) as new:
                 _take_all(files, wanted, new, path, reporter)
                 for name, text in texts.items():
                     (new / name).write_bytes(text)
@@ -208,17 +206,3 @@ def _refuse_no_room(wanted: Listed, folder: Path) -> None:
         remedy = "free space or choose another folder with --to"
         found = f"{format_bytes(free)} free"
         raise OutputError(explain(f"{folder} has no room", found, f"{format_bytes(needed)}", remedy))
-
-
-@contextmanager
-def _made_beside(folder: Path) -> Iterator[Path]:
-    """Give a new folder, renamed to `folder` when the block ends well, else removed."""
-    new = folder.with_name(f".{folder.name[:100]}.{secrets.token_hex(8)}.part")
-    new.mkdir()
-    try:
-        yield new
-        if folder.is_dir():  # it is empty
-            folder.rmdir()
-        new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)

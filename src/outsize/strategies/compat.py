@@ -139,6 +139,10 @@ def noted(device: torch.device) -> Iterator[list[dict[str, Any]]]:
         torch.cuda.memory._record_memory_history(enabled=None)
 
 
-def is_transforming() -> bool:
-    """Whether this is inside of `torch.func` (grad, vmap, jvp and so on), or of forward-mode derivatives."""
+def takes_no_hooks() -> bool:
+    """Whether saved tensors are nobody else's here: inside of `torch.func` (grad, vmap, jvp and so on), of forward-mode
+    derivatives, or where the caller has said so by `torch.autograd.graph.disable_saved_tensors_hooks`.
+    """
+    if not torch._C._autograd._saved_tensors_hooks_is_enabled():
+        return True
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -33,6 +33,9 @@ _SIZES = {
 }
 _WHOLE = {4: "I", 13: "I", 16: "Q", 18: "Q"}
 _SUB_DIRECTORIES = 330
+_FIRST_PRIVATE = 32_768
+# Private tags that are read: where the picture lies on Earth, what it is masked and scaled by, metadata.
+_READ_PRIVATE = {33550, 33922, 34264, 34735, 34736, 34737, 42112, 42113, 50844}
 _MOST_TAGS = 65_535  # of a directory; libtiff refuses more
 _MOST_DIRECTORIES = 4096  # of a file; what lies behind is left to libtiff
 
@@ -95,7 +98,8 @@ def _directory(path: Path, file: BinaryIO, form: _Form, offset: int, size_bytes:
     for tag, kind, num, value in form.entry.iter_unpack(body):
         value_bytes = num * _SIZES.get(kind, 0)
         (place,) = struct.unpack(form.pointer, value)
-        if value_bytes > len(value) and place + value_bytes > size_bytes:
+        is_read = tag < _FIRST_PRIVATE or tag in _READ_PRIVATE
+        if is_read and value_bytes > len(value) and place + value_bytes > size_bytes:
             raise _cut(path, size_bytes, place + value_bytes)
         if tag == _SUB_DIRECTORIES and kind in _WHOLE:
             if value_bytes > len(value):

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from outsize.errors import explain
 from outsize.measure.tensors import tensors_in
 from outsize.strategies.blocks.alike import Checks
-from outsize.strategies.compat import is_transforming
+from outsize.strategies.compat import takes_no_hooks
 from outsize.strategies.find import find_module
 from outsize.strategies.overwritten import changed
 from outsize.strategies.replaced import forward_of, run_instead
@@ -65,7 +65,7 @@ def _rerun(path: str, block: nn.Module, checks: Checks, tell: Tell) -> Callable[
         if not checks.keeps and (hooked := hooked_in(block)) is not None:
             checks.keeps = True
             tell(_of_hooks(path, hooked))
-        if checks.keeps or not torch.is_grad_enabled() or is_transforming():
+        if checks.keeps or not torch.is_grad_enabled() or takes_no_hooks():
             return once(block, *args, **kwargs)
         if compiled is None:
             compiled = is_replaced or any(map(_is_compiled, block.modules()))

@@ -19,7 +19,7 @@ from outsize.errors import PlanError, explain
 from outsize.measure.tensors import Shapes, format_shapes, num_values, shapes_of
 from outsize.plan.plan import Plan, Recompute
 from outsize.strategies.blocks import checkpointed
-from outsize.strategies.compat import is_transforming
+from outsize.strategies.compat import takes_no_hooks
 from outsize.strategies.forward.saving_tensors import unmet_by, waits_of
 from outsize.strategies.kernels import made_later
 from outsize.strategies.replaced import forward_of, run_instead
@@ -125,7 +125,7 @@ class Within:
         self._num_seen += 1
         if self._num_called == 0:  # else it is one more call of the same step, as a loss of pairs has them
             self._call.close()
-            if self._saved is not None and is_transforming():
+            if self._saved is not None and takes_no_hooks():
                 self._tell("transforms", _of_transforms(), stacklevel=3)
             elif self._saved is not None:
                 self._call.enter_context(self._saved.forward())
@@ -212,7 +212,8 @@ def _of_other_calls(found: str) -> str:
 
 
 def _of_transforms() -> str:
-    problem, found = "the plan is not carried out", "a call inside of torch.func or forward-mode derivatives"
+    problem = "the plan is not carried out"
+    found = "a call inside of torch.func, forward-mode derivatives or disable_saved_tensors_hooks"
     needed, remedy = "backward by autograd alone", "expect the memory of a plain step, whose gradients it has"
     return explain(problem, found, needed, remedy)
 
