@@ -133,7 +133,7 @@ def test_several_maps_are_warned_of(scene: Path, tmp_path: Path) -> None:
     ("form", "found"),
     [
         (lambda logits: {"out": logits[..., ::2, ::2]}, "2 x 3 x 384 x 576"),
-        (lambda _: None, "no tensor"),
+        (lambda _: "a map", "a str"),
         (lambda _: {}, "nothing"),
     ],
 )
@@ -143,6 +143,19 @@ def test_what_holds_no_map_is_one_line(
     with pytest.raises(ModelError, match=f"^model's output is no map of logits: found {found}, needed .*"):
         outsize.predict(Net(3, form), scene, tmp_path / "new" / "map.tif", device="cpu")
     assert [each.name for each in tmp_path.iterdir()] == ["given"]
+
+
+def test_ids_of_classes_are_not_taken_for_one_logit(scene: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"^the model returns ids of classes: found a map of int64, needed logits"
+    ):
+        outsize.predict(
+            Net(3, lambda x: x.argmax(1, keepdim=True)), scene, tmp_path / "map.tif", device="cpu"
+        )
+    outsize.predict(Net(3, lambda x: x[:, :1] > 0), scene, tmp_path / "map.tif", device="cpu")
+    with torch.no_grad():
+        expected = (Net(3)(_pixels(scene))[0, 0] > 0).numpy()
+    assert np.array_equal(_map(tmp_path / "map.tif"), expected)
 
 
 @pytest.mark.parametrize(

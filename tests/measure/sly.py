@@ -136,6 +136,11 @@ def _below(n: Any, x: Tensor) -> Tensor:
 
 
 SLY: dict[str, Make] = {
+    "place: distances from row to row": net(lambda n, x: x + torch.cdist(x, x).mean(-1, keepdim=True)),
+    "place: ranges of its own": net(
+        lambda n, x: x * torch.bucketize(x.contiguous(), x[0, 0, :, 0].sort().values)
+    ),
+    "place: waves of all of it": net(lambda n, x: x * torch.fft.fft2(x).abs().amax((2, 3), keepdim=True)),
     "history: a list of its file": net(_in_a_file_of_its_own),
     "history: a default": net(_by_default),
     "history: an attribute of a function": net(_on_itself),

@@ -73,6 +73,19 @@ def _per_pixel(n: Any, x: Tensor) -> Tensor:
     return (y @ y.mT).softmax(-1).flatten(3).permute(0, 3, 1, 2)
 
 
+def _quantised(n: Any, x: Tensor) -> Tensor:
+    pixels = x.permute(0, 2, 3, 1)
+    nearest = torch.cdist(pixels.flatten(0, 2), n.e.weight).argmin(-1)
+    return n.e(nearest.view(pixels.shape[:3])).permute(0, 3, 1, 2) * x
+
+
+def _squares_in_waves(_: Any, x: Tensor) -> Tensor:
+    samples, bands, height, width = x.shape
+    y = x.view(samples, bands, height // 8, 8, width // 8, 8).permute(0, 1, 2, 4, 3, 5)
+    y = torch.fft.ifft2(torch.fft.fft2(y) * torch.linspace(0, 1, 8, dtype=x.dtype)).real
+    return y.permute(0, 1, 2, 4, 3, 5).reshape(x.shape)
+
+
 def _noted(n: Any, x: Tensor) -> Tensor:
     """Keeps its last features for whoever wants to look at them."""
     y = n.c(x)
@@ -223,4 +236,15 @@ SOUND: dict[str, Make] = {
     "seeded noise of a fixed shape": net(
         lambda n, x: x + torch.rand(BANDS, 1, 1, generator=torch.Generator().manual_seed(1))
     ),
+    "nearest entries of a codebook": net(_quantised, e=lambda: nn.Embedding(16, BANDS)),
+    "distances of samples' channels to rows": net(
+        lambda n, x: torch.cdist(x.permute(0, 2, 3, 1), n.weight[None, None]).permute(0, 3, 1, 2)
+    ),
+    "ranges looked up": net(
+        lambda n, x: n.e(torch.bucketize(x[:, 0].contiguous(), n.table[0, 0, :4, 0].to(x))).permute(
+            0, 3, 1, 2
+        ),
+        e=lambda: nn.Embedding(5, BANDS),
+    ),
+    "Fourier in squares of 8": net(_squares_in_waves),
 }

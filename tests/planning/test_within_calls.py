@@ -143,6 +143,19 @@ def _saved_by_plain() -> list[Storage]:
     return [each for each in facts.storages if each.index in saved]
 
 
+def test_parts_that_are_compiled_may_be_run_again() -> None:
+    model = _net()
+    for part in model[1:-1]:
+        part.compile(backend="eager")
+    with _plan(model) as fit:
+        assert fit.plan.recompute is not None
+        assert fit.plan.recompute.blocks
+        for _ in range(2):
+            model.zero_grad()
+            _square(model, EXAMPLE).backward()
+    _assert_plain([each.grad for each in model.parameters()])
+
+
 def _by_functional_call(model: nn.Module) -> list[Tensor | None]:
     weights = dict(model.named_parameters())
     torch.func.functional_call(model, weights, (EXAMPLE,)).square().mean().backward()

@@ -13,11 +13,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from outsize.strategies.compat import (
     compile_errors,
-    takes_no_hooks,
     made_by,
     no_global_hooks,
     noted,
     seen_as,
+    takes_no_hooks,
     with_activation_budget,
 )
 

@@ -1,4 +1,4 @@
-"""Writes a file or folder beside its name and renames it when it is whole; a name tells whose it is, and cannot be guessed.
+"""Writes a file or folder beside its name and renames it when it is whole; it tells whose it is, and is not guessed.
 
     run/plan.json                                        what is to be written
     run/.plan.json.3f2a91c0-4711-81523-8d0c9be1f2a64d37.part   while it is written

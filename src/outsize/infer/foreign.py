@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from outsize.card import Card
 from outsize.data.statistics import BandStatistics
 from outsize.errors import ModelError, TraceError, explain, listed
+from outsize.infer.unready import refuse_unready
 from outsize.job import ClassSpec, parse_colour
 from outsize.measure.graphs import example_shape
 from outsize.measure.tracing import AnswerLeaf, answer_on_shapes
@@ -53,10 +54,11 @@ class Manner:
 
 def look_at(model: nn.Module, num_bands: int) -> Manner:
     """Find out how a module is to be called; refuse one whose answer holds no map of logits."""
+    refuse_unready(model)
     shape, channels_last, parts = _answered(model, example_shape(num_inputs(model, num_bands)))
     fits = [number for number, part in enumerate(parts) if _is_map(part, shape)]
     if not fits:
-        found = listed([" x ".join(map(str, each.shape)) or "no tensor" for each in parts]) or "nothing"
+        found = listed([" x ".join(map(str, each.shape)) or f"a {each.kind}" for each in parts]) or "nothing"
         need = f"sample, class, row, column for a batch of {' x '.join(map(str, shape))}"
         remedy = "wrap the model so that it returns its logits, as large as the picture"
         raise ModelError(explain("model's output is no map of logits", found, need, remedy))
@@ -64,6 +66,9 @@ def look_at(model: nn.Module, num_bands: int) -> Manner:
     taken = parts[leaf]
     num_logits = taken.shape[1]
     squashed = _squashed(taken, num_logits)
+    if num_logits == 1 and taken.kind.startswith(("int", "uint")):
+        need, remedy = "logits, or probabilities", "return what argmax or the threshold is taken of"
+        raise ModelError(explain("the model returns ids of classes", f"a map of {taken.kind}", need, remedy))
     if len(fits) > 1 and taken.name != _FAVOURITE:
         others = listed([parts[number].name for number in fits if number != leaf])
         text = f"the model returns several maps: {taken.name} is taken for its logits, not {others}"

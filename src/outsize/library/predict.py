@@ -56,7 +56,7 @@ def predict(
         threshold   the probability above which a pixel is of class 1, by one logit; of a run its job's, else 0.5
         overwrite   whether files in the way that outsize did not make are written over; else they are refused
 
-    A module stays on the device it ran on, in the mode (training or evaluation) it was given in.
+    A module runs in evaluation mode. It stays on the device it ran on, in the mode it was given in.
     """
     _refuse_unknown(how)
     consent = Consent(overwrite=how.get("overwrite", False))

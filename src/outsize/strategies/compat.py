@@ -143,6 +143,7 @@ def takes_no_hooks() -> bool:
     """Whether saved tensors are nobody else's here: inside of `torch.func` (grad, vmap, jvp and so on), of forward-mode
     derivatives, or where the caller has said so by `torch.autograd.graph.disable_saved_tensors_hooks`.
     """
-    if not torch._C._autograd._saved_tensors_hooks_is_enabled():
+    # https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/init.cpp
+    if not torch._C._autograd._saved_tensors_hooks_is_enabled():  # type: ignore[attr-defined]
         return True
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

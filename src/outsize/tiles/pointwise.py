@@ -78,7 +78,7 @@ def reduce(op: Op, operands: Sequence[Operand]) -> OpNeeds:
 def look_along(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     """Softmax, running sums, sorting, flips: over axes that must be neither rows nor columns nor samples."""
     place, num_dims = operands[0].known, len(operands[0].shape)
-    usual = (-1,) if op.kind in LAST_AXIS else range(num_dims)
+    usual = (-1,) if op.kind in LAST_AXIS else (-2, -1) if op.kind.endswith("fft2") else range(num_dims)
     axes = [axis % num_dims for axis in (op.ints("dim") or op.ints("dims") or usual)]
     reason = place.over(axes)
     if len(op.shape) != num_dims:
@@ -195,6 +195,12 @@ def look_up(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     place = source.known
     computed = any(each.place is not None for each in operands[:-1])
     return OpNeeds(place.on([*place.known, plain(op.shape[-1])]), reason=COMPUTED if computed else None)
+
+
+def sort_into(_: Op, operands: Sequence[Operand]) -> OpNeeds:
+    """Replace each number by which of fixed ranges it lies in."""
+    computed = any(each.place is not None for each in operands[1:])
+    return OpNeeds(operands[0].known, reason=COMPUTED if computed else None)
 
 
 def take_item(op: Op, operands: Sequence[Operand]) -> OpNeeds:

@@ -37,6 +37,20 @@ def product(op: Op, operands: Sequence[Operand]) -> OpNeeds:
     return OpNeeds(place, reason=reason)
 
 
+def distances(op: Op, operands: Sequence[Operand]) -> OpNeeds:
+    """Measure how far rows are from rows, (.., n, k) from (.., m, k): as a product with the second turned."""
+    return product(op, [operands[0], _turned(operands[1])])
+
+
+def _turned(each: Operand) -> Operand:
+    num_dims = len(each.shape)
+    order = [*range(num_dims - 2), num_dims - 1, num_dims - 2]
+    place = each.known.on([each.known.known[n] for n in order]) if each.placed else each.place
+    varying = frozenset(order[n] for n in each.constant.varying)
+    turned = replace(each.op, shape=tuple(each.shape[n] for n in order))
+    return Operand(turned, place, replace(each.constant, varying=varying))
+
+
 def _spread(each: Operand, num_dims: int, which: int) -> Operand:
     """Return a matrix with its own axis kept and the one that is summed over gone: (.., n, 1) or (.., 1, m)."""
     shape = list(each.shape)

@@ -31,7 +31,7 @@ _ALONG = kinds("cat concat stack select unbind split slice_scatter select_scatte
 _LOOKS_ALONG = kinds(
     """
     softmax log_softmax cumsum cumprod cummax cummin logcumsumexp flip roll sort argsort topk kthvalue mode glu
-    fft_fft fft_ifft fft_rfft fft_irfft fft_c2c fft_r2c fft_c2r renorm
+    fft_fft fft_ifft fft_rfft fft_irfft fft_c2c fft_r2c fft_c2r fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 renorm
     """
 )
 _REDUCES = kinds(
@@ -60,6 +60,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("gather", "scatter", "scatter_add"), pointwise.choose_along),
     **dict.fromkeys(("embedding", "one_hot"), pointwise.look_up),
     **dict.fromkeys(("layer_norm", "rms_norm"), pointwise.layer_norm),
+    "bucketize": pointwise.sort_into,
     "getitem": pointwise.take_item,
     "reshape": shapes.reshape,
     "permute": shapes.permute,
@@ -68,6 +69,7 @@ RULES: dict[str, Rule] = {
     "view_as_complex": shapes.of_parts,
     "linear": products.linear,
     **dict.fromkeys(("matmul", "mm", "bmm", "addmm", "baddbmm"), products.product),
+    "cdist": products.distances,
     "attention": products.attention,
     **dict.fromkeys(("conv", "max_pool", "avg_pool"), local.slide),
     "conv_transposed": local.spread,
@@ -92,6 +94,7 @@ _ANY_PLACED = (
     pointwise.choose_along,
     pointwise.look_up,
     products.product,
+    products.distances,
     products.attention,
     local.unpool,
 )

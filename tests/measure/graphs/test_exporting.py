@@ -177,3 +177,17 @@ def test_a_recurrent_layer_from_pixel_to_pixel_is_refused_before_it_takes_hours(
     assert "lstm" in {op.kind for op in trace(Led(batch_first=True), (1, 3, 256, 256)).ops}
     with pytest.raises(TraceError, match="a recurrent layer takes 65,536 steps"):
         trace(Led(batch_first=False), (1, 3, 256, 256))
+
+
+class _Slope(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        slope: Tensor = torch.func.jvp(lambda y: super(_Slope, self).forward(y).tanh(), (x,), (x,))[1]
+        return slope
+
+
+def test_a_transform_that_cannot_be_exported_is_ended() -> None:
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+    with pytest.raises(TraceError, match="cannot be read"):
+        trace(_Slope(3, 3, 3), (2, 3, 32, 48))
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+    assert trace(nn.Conv2d(3, 3, 3), (1, 3, 32, 48)).ops

@@ -29,10 +29,10 @@ class Several(nn.Module):
 
 def test_every_leaf_has_name_shape_and_last_operation() -> None:
     assert answer_on_shapes(Several(), (2, 2, 8, 12)) == (
-        AnswerLeaf("['shares']", (2, 3, 8, 12), "softmax", 1),
-        AnswerLeaf("['more'][0]", (2, 3, 8, 12), "sigmoid"),
-        AnswerLeaf("['more'][1]", (), ""),
-        AnswerLeaf("['size']", (), ""),
+        AnswerLeaf("['shares']", (2, 3, 8, 12), "softmax", 1, "float64"),
+        AnswerLeaf("['more'][0]", (2, 3, 8, 12), "sigmoid", None, "float64"),
+        AnswerLeaf("['more'][1]", (), "", None, "NoneType"),
+        AnswerLeaf("['size']", (), "", None, "int"),
     )
     (only,) = answer_on_shapes(nn.Identity(), (1, 2, 8, 8))
     assert (only.name, only.made_by) == ("", "")

@@ -8,7 +8,7 @@ import pytest
 
 from outsize.plan.cost import StepCost
 from outsize.plan.memory.recompute import StorageRecipe, find_recipes
-from outsize.plan.search.choice import Choice, PlainStep
+from outsize.plan.search.choice import Choice, Item, PlainStep
 from outsize.plan.search.search import _HABITS, PRICES, Search, _hindrance
 from outsize.plan.search.timeline import Link
 from outsize.plan.step import StepFacts, StepOp
@@ -52,6 +52,23 @@ def test_among_many_items_copies_have_high_prices_too(
     assert few is not None
     assert cheap is not None
     assert few.extra_s < 0.1 * cheap.extra_s  # at the lowest price all is moved, and compute waits for it
+
+
+def test_of_many_alike_each_is_looked_at_a_few_times(
+    chain: Callable[..., StepFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_looks, gain_bytes = 0, Choice.gain_bytes
+
+    def count(choice: Choice, item: Item, budget_bytes: float) -> float:
+        nonlocal num_looks
+        num_looks += 1
+        return gain_bytes(choice, item, budget_bytes)
+
+    monkeypatch.setattr(Choice, "gain_bytes", count)
+    search = _search(StepCost(chain(1, 64, num_layers=200)), 0.3, None)
+    search.first(PRICES)
+    assert len(search._items) > 300
+    assert num_looks < 15 * len(search._items)
 
 
 def test_a_recipe_that_makes_too_much_too_early_is_found_out(chain: Callable[..., StepFacts]) -> None:

@@ -60,6 +60,17 @@ def test_what_lies_behind_the_end_is_told(
     assert "tiffSeekProc" not in capfd.readouterr().err  # a line of libtiff's own
 
 
+def test_a_private_tag_behind_the_end_that_nothing_reads_is_none_of_ours(tmp_path: Path) -> None:
+    path = draw(tmp_path / "a.tif", is_big=True)
+    data = bytearray(path.read_bytes())
+    places, _ = entries(bytes(data))
+    last = places[max(places)]  # tags are in order, so another high number may stand there
+    struct.pack_into("<HHQQ", data, last, 65000, 1, 4096, FAR)
+    path.write_bytes(data)
+    refuse_cut_tiff(path)
+    assert describe(path).num_bands == 3
+
+
 def test_a_cut_overview_is_told(tmp_path: Path) -> None:
     path = draw(tmp_path / "a.tif", is_big=True)
     spoil(draw(tmp_path / "a.tif.ovr", is_big=True, side=32), "next directory")

@@ -51,7 +51,7 @@ def trace(model: nn.Module, example: Sequence[int] | Tensor | tuple[Tensor, ...]
 
 def export(model: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
     """Export a model in evaluation mode for inputs of just these shapes; their numbers are never looked at."""
-    with as_it_was(model), quiet(), uncollected(), torch.no_grad(), _none_endless(model):
+    with as_it_was(model), quiet(), uncollected(), torch.no_grad(), _none_endless(model), _none_begun():
         try:
             program: ExportedProgram = torch.export.export(model.eval(), inputs, strict=False)
             if (written := _written(program)) is not None:
@@ -71,7 +71,7 @@ def export_training(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgra
 
     Its graph is to be run: what writes in place, into statistics of norms too, does so there.
     """
-    with as_it_was(model), quiet(), uncollected(), torch.enable_grad(), _no_own_backward():
+    with as_it_was(model), quiet(), uncollected(), torch.enable_grad(), _no_own_backward(), _none_begun():
         try:
             program: ExportedProgram = torch.export.export(model, inputs, strict=False)
         except Exception as error:  # nothing of ours runs there
@@ -110,6 +110,19 @@ def _none_endless(model: nn.Module) -> Iterator[None]:
             if isinstance(each, nn.RNNBase):
                 hooks.callback(each.register_forward_pre_hook(count).remove)
         yield
+
+
+@contextmanager
+def _none_begun() -> Iterator[None]:
+    """End the transforms of torch.func that an export began and did not end as it failed: all else would run in them.
+
+    https://github.com/pytorch/pytorch/blob/main/torch/csrc/functorch/init.cpp
+    """
+    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _written(program: ExportedProgram) -> str | None:

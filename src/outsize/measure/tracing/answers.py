@@ -29,6 +29,7 @@ class AnswerLeaf:
     shape: tuple[int, ...]  # () where it is no tensor
     made_by: str  # its last operation, as torch names it, copies left aside; "" where there is none
     along: int | None = None  # the axis that this operation goes along, where it does
+    kind: str = ""  # of numbers, as torch names it, or of what is no tensor
 
 
 def answer_on_shapes(
@@ -84,5 +85,6 @@ class _Makers(TorchDispatchMode):
 
 def _part(name: str, leaf: object, makers: _Makers) -> AnswerLeaf:
     if not isinstance(leaf, Tensor):
-        return AnswerLeaf(name, (), "")
-    return AnswerLeaf(name, tuple(leaf.shape), *makers.of(leaf))
+        return AnswerLeaf(name, (), "", kind=type(leaf).__name__)
+    made = makers.of(leaf)
+    return AnswerLeaf(name, tuple(leaf.shape), *made, kind=str(leaf.dtype).removeprefix("torch."))

@@ -33,6 +33,10 @@ _LEAST_SHARE = 1e-3  # of the bytes that are missing; a recipe for less is not l
 _MOST_TRIALS, _MOST_REFILLS, _MOST_WORK = 150, 200, 60_000
 _MOST_STEPS = 30_000_000  # of that work, where a step has many operations
 _MOST_REPAIRS, _FEW_REPAIRS = 30, 5  # in one filling
+_REPAIR_WORK = 9_000  # most repairs by items: each may look at all of them once more
+_AS_GOOD = (
+    0.9  # of what the next may be worth at most: enough to be taken where there are many, many of them alike
+)
 _FORGOTTEN = (0.05, 0.15, 0.3, 0.6)  # shares of what is chosen
 _AROUND_OPS = (5, 20, 60)  # or all that is made or fetched so close to one of them
 _OFF = (0.2, 0.5, 1.0)  # deviations of the logarithm of prices
@@ -97,6 +101,9 @@ class Search:
         missing_bytes = int(self.plain.live_bytes.max(initial=0)) - budget_bytes
         worthwhile = [each for each in recipes if each.freed_bytes >= _LEAST_SHARE * missing_bytes]
         self._items: list[Item] = [*self.points.movable, *worthwhile]
+        few = _REPAIR_WORK // max(1, len(self._items))
+        self._most_repairs, self._few_repairs = (min(most, few) for most in (_MOST_REPAIRS, _FEW_REPAIRS))
+        self._as_good = _AS_GOOD if len(self._items) > _MANY_ITEMS else 1.0
         self._copy_s = self._copy_seconds()
         self._full_s = np.array([self._seconds(item, 1.0) for item in self._items], np.float64)
         away = [self.plain.away(item) for item in self._items]
@@ -124,7 +131,7 @@ class Search:
         several = _spread(prices, num) if self.points.movable else prices[-1:]
         for price, habit in product(several, _HABITS):
             choice, self._habit = Choice(self.plain), habit
-            self._fill(choice, self._budget_bytes, price, num_repairs=_MOST_REPAIRS)
+            self._fill(choice, self._budget_bytes, price, num_repairs=self._most_repairs)
             timed = self.timed(choice, price)
             if timed is not None and (best is None or timed.extra_s < best.extra_s):
                 best = timed
@@ -223,12 +230,12 @@ class Search:
         budget_bytes: float,
         price: float,
         fixed: Item | None = None,
-        num_repairs: int = _FEW_REPAIRS,
+        num_repairs: int | None = None,
     ) -> None:
         """Add what frees most for its price until the budget is kept, then leave out what it is kept without."""
         banned = set() if fixed is None else {id(fixed)}
         self._add(choice, budget_bytes, price, banned)
-        for _ in range(num_repairs):
+        for _ in range(self._few_repairs if num_repairs is None else num_repairs):
             if choice.peak_bytes <= budget_bytes:
                 break
             hindrance = _hindrance(choice, fixed)
@@ -253,7 +260,7 @@ class Search:
             if id(item) in banned or not choice.admits(item) or not self._habit.likes(choice, item):
                 continue
             worth = choice.gain_bytes(item, budget_bytes) / float(prices_s[place])
-            if worth > 0 and heap and worth < -heap[0][0]:
+            if worth > 0 and heap and worth < self._as_good * -heap[0][0]:
                 heapq.heappush(heap, (-worth, place))
             elif worth > 0:
                 choice.take(item)

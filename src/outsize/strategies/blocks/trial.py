@@ -70,6 +70,7 @@ def _asked(_: None) -> Tensor:
 def _twice(path: str, block: nn.Module, found: dict[str, str]) -> Iterator[None]:
     once, num_calls = forward_of(block), 0
 
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
     def run(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
         nonlocal num_calls
         hooked = hooked_in(block)
