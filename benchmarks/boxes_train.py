@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--jobs", nargs="+", default=["fastbox", "fcos", "overfit"], choices=list(MODELS))
     parser.add_argument("--at-once", action="store_true")
     parser.add_argument("--minutes", type=float, default=6.5, help="of training, for each job")
+    parser.add_argument("--overfit-minutes", type=float, default=3.0, help="of learning real frames by heart")
     parser.add_argument("--num", type=int, default=2400, help="streets to learn from")
     parser.add_argument("--held-out", type=int, default=400)
     parser.add_argument("--size", type=int, nargs=2, default=[375, 1242], metavar=("HEIGHT", "WIDTH"))
@@ -103,7 +104,7 @@ def settings_of(name: str, root: Path, options: argparse.Namespace) -> list[str]
     if name == "overfit":
         told += ["data.split.val=0", "data.split.test=0", "train.augment=[]", "train.batch=13"]
         told += ["train.samples_per_epoch=390", "model.dropout=0.0", "train.tile_px=[384,1248]"]
-        told += ["train.max_minutes=3", "train.epochs=50", "train.warmup_steps=50"]
+        told += [f"train.max_minutes={options.overfit_minutes}", "train.epochs=50", "train.warmup_steps=50"]
     return [*told, *options.set]
 
 
