@@ -50,6 +50,14 @@ def test_anywhere_is_by_area_and_evenly_inside_it(write_raster: WriteRaster) -> 
     assert {place.window.row for place in in_small} == {72 - 4}  # centred on what is lower than it
 
 
+def test_a_window_that_covers_its_scene_begins_with_it_as_in_prediction(write_raster: WriteRaster) -> None:
+    scenes = (_scene(write_raster, "a", np.zeros((27, 61))), _scene(write_raster, "b", np.zeros((40, 90))))
+    places, rng = Places(scenes), np.random.default_rng(0)
+    drawn = [places.anywhere(rng, (32, 64)) for _ in range(200)]
+    assert {(each.window.row, each.window.col) for each in drawn if each.scene == 0} == {(0, 0)}
+    assert len({(each.window.row, each.window.col) for each in drawn if each.scene == 1}) > 50
+
+
 def test_a_window_at_a_rare_class_holds_its_block(write_raster: WriteRaster) -> None:
     labels = np.zeros((200, 200))
     labels[100:, :100] = 1

@@ -59,6 +59,7 @@ class Places:
         shift_px: int = 0,
     ) -> None:
         self._areas = [(number, area) for number, scene in enumerate(scenes) for area in areas_of(scene)]
+        self._wholes = [scene.image.window for scene in scenes]
         self._ends = np.cumsum([area.num_px for _, area in self._areas], dtype=np.float64)
         self.num_px = int(self._ends[-1])
         self._index, self._shift_px = index, shift_px
@@ -93,8 +94,13 @@ class Places:
         self, rng: np.random.Generator, scene: int, area: Window, shown: Window, side_px: Size
     ) -> SceneWindow:
         height, width = sides_of(side_px)
-        row = _start(rng, (area.row, area.row_end), (shown.row, shown.row_end), height, self._shift_px)
-        col = _start(rng, (area.col, area.col_end), (shown.col, shown.col_end), width, self._shift_px)
+        whole, shift_px = self._wholes[scene], self._shift_px
+        row = _start(
+            rng, (area.row, area.row_end), (shown.row, shown.row_end), height, shift_px, whole.row_end
+        )
+        col = _start(
+            rng, (area.col, area.col_end), (shown.col, shown.col_end), width, shift_px, whole.col_end
+        )
         return SceneWindow(scene, Window(row, col, height, width))
 
 
@@ -115,12 +121,22 @@ def _pick(rng: np.random.Generator, ends: NDArray[np.float64]) -> int:
 
 
 def _start(
-    rng: np.random.Generator, area: tuple[int, int], shown: tuple[int, int], side_px: int, shift_px: int
+    rng: np.random.Generator,
+    area: tuple[int, int],
+    shown: tuple[int, int],
+    side_px: int,
+    shift_px: int,
+    whole_px: int,
 ) -> int:
-    """Draw where a window begins that lies in `area` and holds `shown`, or lies in it where it is longer."""
+    """Draw where a window begins that lies in `area` and holds `shown`, or lies in it where it is longer.
+
+    One that covers its scene, of `whole_px`, begins with it, as in prediction: a network sees a grid of cells, and
+    would learn pictures by another one than it is asked by.
+    """
     spare_px = area[1] - area[0] - side_px
     if spare_px <= 0:  # centred on an area that it covers, or a little to a side
-        return area[0] + spare_px // 2 + (int(rng.integers(-shift_px, shift_px + 1)) if shift_px else 0)
+        middle = 0 if area == (0, whole_px) else area[0] + spare_px // 2
+        return middle + (int(rng.integers(-shift_px, shift_px + 1)) if shift_px else 0)
     low, high = sorted((shown[1] - side_px, shown[0]))
     low, high = max(low, area[0]), min(high, area[1] - side_px)
     return int(rng.integers(low, high + 1))
