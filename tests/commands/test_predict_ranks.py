@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from outsize import cli
 from outsize.commands.predict import predict
 from outsize.progress import Reporter
 from outsize.ranks import World
+from outsize.raster.writing.write import TileStore
 
 _TILES = ("limits.tile_px=16",)  # 130 of them in a scene of 160 x 208 px
 _ALL = ("predict.confidence=true", "predict.probabilities=true", *_TILES)
@@ -117,7 +119,17 @@ def test_an_area_of_interest_holds_for_all_ranks(
     _assert_same(_maps(tmp_path / "1"), _maps(tmp_path / "2"))
 
 
-def _verb(words: list[str]) -> None:
+def _verb(words: list[str], hold_at: int | None = None) -> None:
+    """Be one rank that runs a command line; it stands still when so many tiles are done, lest it be over too soon."""
+    if hold_at is not None:
+        write, out = TileStore.write, Path(words[4])
+
+        def held(*args: Any, **kwargs: Any) -> None:
+            if _num_done(out) >= hold_at:
+                Event().wait()
+            write(*args, **kwargs)
+
+        TileStore.write = held  # type: ignore[method-assign]
     sys.argv = ["outsize", *words]
     cli.main()
 
@@ -139,7 +151,7 @@ def _kill_at(num_done: int, folder: Path, words: list[str], size: int, *, only: 
     """Kill the ranks when so many tiles are done, and return how many are kept."""
     out, port = Path(words[4]), free_port()
     ranks = [rank_of(rank, size, port) for rank in range(size)]
-    started = start(folder, *ranks, work=partial(_verb, words))
+    started = start(folder, *ranks, work=partial(_verb, words, num_done + size))
     until_s = time.monotonic() + _LIMIT_S
     while _num_done(out) < num_done and all(each.is_alive() for each in started):
         assert time.monotonic() < until_s, [path.read_text() for path in folder.glob("*.txt")]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -116,11 +117,10 @@ def test_a_training_whose_ranks_are_killed_ends_with_the_same_weights(job_path: 
 def _rank_of(launcher: int, rank: int) -> psutil.Process:
     """Wait for a rank that a launcher starts."""
     while True:
-        ranks = [
-            each for each in psutil.Process(launcher).children() if each.environ().get("RANK") == str(rank)
-        ]
-        if ranks:
-            return ranks[0]
+        for each in psutil.Process(launcher).children():
+            with suppress(psutil.NoSuchProcess):  # what has ended meanwhile
+                if each.environ().get("RANK") == str(rank):
+                    return each
         time.sleep(0.05)
 
 

@@ -15,11 +15,11 @@ import pytest
 from outsize.commands.train import train
 from outsize.errors import InUseError, OutputError, RunError
 from outsize.job import load_job
-from outsize.plan.plan import Fuse
+from outsize.plan.plan import Fuse, unplanned
 from outsize.progress import Reporter
 from outsize.runs import RunFolder
 from outsize.session import training, validating
-from outsize.session.resuming import _change, _differing, is_finished, resumes
+from outsize.session.resuming import _change, _differing, _has_fewer_parts, is_finished, resumes
 from outsize.strategies.kernels.norm import fused
 from outsize.train.loop import Position
 
@@ -30,6 +30,18 @@ def _train(job_path: Path, mode: str, style: str = "quiet") -> RunFolder:
     run = job_path.parent / "run"
     overrides = [f"run={run.as_posix()}", "train.epochs=1", "train.samples_per_epoch=2"]
     return train(job_path, overrides=overrides, device_name="cpu", mode=mode, reporter=Reporter(style))
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "micro_batches", "has_fewer"),
+    [(1, 3, False), (2, 3, False), (3, 3, True), (4, 2, True), (3, 2, False), (4, None, False)],
+)
+def test_micro_batches_that_ranks_cannot_share_are_found(
+    num_ranks: int, micro_batches: int | None, has_fewer: bool
+) -> None:
+    """Six samples: three micro-batches of two, two of three."""
+    plan = unplanned(micro_batches=micro_batches)
+    assert _has_fewer_parts(plan, num_ranks, 6) == has_fewer
 
 
 @pytest.fixture

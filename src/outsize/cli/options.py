@@ -68,6 +68,10 @@ Spread = Annotated[
         help="How pictures lie on several GPUs: whole, exchange (parts, borders sent), recompute (parts, halos anew).",
     ),
 ]
+Shard = Annotated[
+    bool,
+    typer.Option("--shard", help="Each GPU keeps the optimizer's state of some weights; auto where it must."),
+]
 Stages = Annotated[
     int | None,
     typer.Option(

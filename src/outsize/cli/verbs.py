@@ -21,6 +21,7 @@ from outsize.cli.options import (
     Overwrite,
     Quiet,
     RunPath,
+    Shard,
     Spread,
     Stages,
     TakeOver,
@@ -84,6 +85,7 @@ def plan(
     local_norm: LocalNorm = False,
     spread: Spread = "auto",
     stages: Stages = None,
+    shard: Shard = False,
     link: Annotated[
         str | None,
         typer.Option("--link", help="What connects them: plan tiles x stages x replicas, play an epoch out."),
@@ -110,6 +112,7 @@ def plan(
         local_norm=local_norm,
         spread=spread,
         stages=stages,
+        shard=shard,
     )
 
 
@@ -126,6 +129,7 @@ def train(
     local_norm: LocalNorm = False,
     spread: Spread = "auto",
     stages: Stages = None,
+    shard: Shard = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -147,6 +151,7 @@ def train(
         local_norm=local_norm,
         spread=spread,
         stages=stages,
+        shard=shard,
     )
 
 

@@ -35,7 +35,7 @@ def plan(
 ) -> None:
     """Plan a job, say what was decided and rejected, and leave facts.json and plan.json in its run folder.
 
-    Options are `request`, `local_norm`, `spread` and `stages`.
+    Options are `request`, `local_norm`, `spread`, `stages` and `shard`.
     """
     from outsize.measure.machine import pick_device
     from outsize.plan.machines import find_machine
@@ -45,7 +45,7 @@ def plan(
     from outsize.planning.telling import say_cuts, say_plan, say_request, say_shares, say_spread, say_where
 
     local_norm, spread = options.get("local_norm", False), options.get("spread", SPREADS[0])
-    sharing = Sharing(local_norm, spread, options.get("stages"))
+    sharing = Sharing(local_norm, spread, options.get("stages"), options.get("shard", False))
     num_stages = sharing.stages or 1
     job = load_job(job_path, overrides)
     run = RunFolder(Path(job.run))

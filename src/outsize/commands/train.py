@@ -84,7 +84,7 @@ def train_over_ranks(
             run = RunFolder(Path(load_job(job_path, overrides).run))
             mode = "resume" if has_begun(run, launched_s()) else mode
         local_norm, way = options.pop("local_norm", False), options.pop("spread", SPREADS[0])
-        sharing = Sharing(local_norm, way, options.pop("stages", None))
+        sharing = Sharing(local_norm, way, options.pop("stages", None), options.pop("shard", False))
         train(
             job_path,
             overrides=overrides,

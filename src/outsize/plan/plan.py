@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from outsize.plan.step import Key
 from outsize.tiles.grid import cover, shards
 from outsize.tiles.halo import Halo, Reach
 from outsize.tiles.window import Tile
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,13 @@ class Offload:
 
 
 @dataclass(frozen=True)
+class Replicate:
+    """Ranks have the same weights, and each keeps the optimizer's state of some of them."""
+
+    shards: int  # of the state, one on each rank
+
+
+@dataclass(frozen=True)
 class Spatial:
     """Each picture lies on several ranks, in a grid of so many rows and columns of them."""
 
@@ -230,7 +239,7 @@ class Plan:
     recompute: Recompute | None = None
     swap: Swap | None = None
     pipeline: Pipeline | None = None
-    replicate: None = None
+    replicate: Replicate | None = None
     compile: Compile | None = None
     fuse: Fuse | None = None
     offload: Offload | None = None
@@ -315,9 +324,6 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
                 "optimizer_bytes": tuple(pipeline["optimizer_bytes"]),
             }
         )
-    passes = tree.get("passes")
-    if passes is not None:
-        passes = Passes(**passes)
     spatial = tree.get("spatial")
     if spatial is not None:
         spatial = Spatial(**{key: _as_held(value) for key, value in spatial.items()})
@@ -330,10 +336,16 @@ def plan_from_dict(tree: dict[str, Any]) -> Plan:
         "fuse": fuse,
         "offload": offload,
         "pipeline": pipeline,
-        "passes": passes,
+        "replicate": _flat(Replicate, tree.get("replicate")),
+        "passes": _flat(Passes, tree.get("passes")),
         "spatial": spatial,
     }
     return Plan(**{**tree, **strategies, "rejected": rejected, "why": tuple(tree["why"])})
+
+
+def _flat(kind: type[T], tree: dict[str, Any] | None) -> T | None:
+    """Read a setting of plain numbers."""
+    return None if tree is None else kind(**tree)
 
 
 def _as_held(value: Any) -> Any:

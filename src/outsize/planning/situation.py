@@ -35,6 +35,7 @@ class Sharing:
     local_norm: bool = False  # each norms by its own samples alone
     spread: str = SPREADS[0]
     stages: int | None = None  # that the model is cut into; None: none, unless nothing else fits
+    shard: bool = False  # the optimizer's state, also where all of it fits
 
     def __post_init__(self) -> None:
         """Refuse a way that is not known."""
@@ -42,6 +43,12 @@ class Sharing:
             raise JobError(
                 explain("--spread is not known", self.spread, f"one of {', '.join(SPREADS)}", "correct it")
             )
+        if self.shard and (self.stages or 1) > 1:
+            need, remedy = (
+                "one of them",
+                "leave --shard out: a stage keeps the state of its own weights alone",
+            )
+            raise JobError(explain("--shard does not go with stages", self.stages, need, remedy))
 
 
 AS_USUAL = Sharing()

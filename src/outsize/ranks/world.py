@@ -139,6 +139,21 @@ class World:
         dist.all_gather_object(held, value, group=self.group())
         return held
 
+    def collected(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return on the owner what the others have given, on the host; elsewhere nothing."""
+        heads = self.gather([(name, tuple(each.shape), each.dtype) for name, each in own.items()])
+        owner, group = self.rank_of_all(0), self.group()
+        if not self.is_owner:
+            for tensor in own.values():
+                dist.send(tensor.detach().cpu().contiguous(), owner, group)
+            return {}
+        found: dict[str, Tensor] = {}
+        for rank, heads_of_rank in list(enumerate(heads))[1:]:
+            for name, shape, dtype in heads_of_rank:
+                found[name] = torch.empty(shape, dtype=dtype)
+                dist.recv(found[name], self.rank_of_all(rank), group)
+        return found
+
     def speed(self, device: torch.device) -> tuple[float, float]:
         """Measure how long a small message takes from one process to another, and how many bytes pass in a second."""
         took = [

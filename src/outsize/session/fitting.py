@@ -83,6 +83,7 @@ def fit_job(
             else partial(log_and_say, task.info, log, bar, reporter, StepPace(job.train.batch)),
             copied_s=feed.copied_s,
             stops=feed.stops,
+            kept_of=saving.held.kept_of,
             world=world,
             **{name: reporter.doing("save")(hook) for name, hook in saving.hooks().items()},
         )

@@ -13,6 +13,7 @@ from outsize.job import Job, dump_job, load_job
 from outsize.plan.plan import Plan
 from outsize.planning.planned import read_train_plan
 from outsize.progress import Reporter
+from outsize.ranks import World
 from outsize.runs import RunFolder, open_run, output_errors, write_text
 from outsize.session.hosting import host_has_room
 from outsize.session.staging import ranks_of_model
@@ -167,6 +168,10 @@ def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
 
     if plan.spatial != prepared.train_plan.spatial:
         return "lays pictures on other ranks"
+    if _has_fewer_parts(plan, prepared.where.num_gpus, job.train.batch):
+        return f"has {plan.micro_batches} micro-batches, in which not every rank would have a sample"
+    if plan.replicate != prepared.train_plan.replicate:
+        return "has the optimizer's state in other shards"
     before, now = ranks_of_model(plan), ranks_of_model(prepared.train_plan)
     if before != now:
         return f"has {format_count(before, 'stage')}, and not {now}"
@@ -184,6 +189,17 @@ def _why_not(plan: Plan, prepared: Prepared, job: Job) -> str | None:
         )
     fits = plan.peak_bytes <= usable_bytes(prepared.facts.machine, job.limits)
     return None if fits and host_has_room(plan, job.limits, prepared.where.num_local) else "no longer fits"
+
+
+def _has_fewer_parts(plan: Plan, num_ranks: int, batch: int) -> bool:
+    """Say whether micro-batches are too small for so many ranks, which would then take fewer, other ones."""
+    from outsize.strategies.replicate import share_out
+
+    if plan.micro_batches is None or plan.pipeline is not None:
+        return False
+    each = 1 if plan.spatial is None else plan.spatial.num
+    here, alone = (share_out(World(size=num), batch, plan.micro_batches) for num in (num_ranks // each, 1))
+    return len(here.sizes[0]) < len(alone.sizes[0])
 
 
 def _fits_by_pages(plan: Plan, prepared: Prepared, job: Job) -> bool:

@@ -1,8 +1,8 @@
-"""What each rank holds of a model that trains in stages, and how the owner comes by all of it."""
+"""What each rank holds of a model and of its optimizer's state, and how the owner comes by all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,12 @@ def ranks_of_model(plan: Plan) -> int:
 
 
 class Held:
-    """What this rank holds of the model in a training; all of it, unless the plan has stages."""
+    """What this rank holds of the model and of the optimizer's state: all, unless the plan has stages or shards."""
 
     def __init__(self, job: Job, prepared: Prepared, world: World) -> None:
         self._parts: WeightParts | None = None
         self.replicas = world  # ranks that hold the same
+        self._shards = world if prepared.train_plan.replicate is not None else None
         pipeline = prepared.train_plan.pipeline
         if pipeline is not None:
             from outsize.strategies.pipeline import replicas_among
@@ -53,7 +54,15 @@ class Held:
 
     def all_of(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return on the owner the optimizer's tensors of all ranks; every rank comes by here."""
-        return tensors if self._parts is None else {**tensors, **self._parts.collected(tensors)}
+        held = self._shards or self._parts
+        return tensors if held is None else {**tensors, **held.collected(tensors)}
+
+    def kept_of(self, optimizer: torch.optim.Optimizer) -> Callable[[Tensor], bool]:
+        """Return what says of a weight whether this rank keeps the optimizer's state of it."""
+        from outsize.strategies.elsewhere import is_here
+        from outsize.strategies.replicate import share_state
+
+        return is_here if self._shards is None else share_state(optimizer, self._shards)
 
 
 def _parts_of(job: Job, prepared: Prepared, pipeline: Pipeline, world: World) -> WeightParts:

@@ -17,6 +17,7 @@ from outsize import stopping
 from outsize.data.batch import Batch
 from outsize.ranks import ALONE, World
 from outsize.strategies.compose import Step
+from outsize.strategies.elsewhere import is_here
 from outsize.train.log import LOG_STEPS
 from outsize.train.optimizer import load_state_tensors, make_optimizer, state_tensors
 from outsize.train.phases import LrSchedule, TrainPhase, begin_phase
@@ -84,6 +85,8 @@ class Hooks:
     state_is_good: Callable[[], None] = lambda: None
     state_is_bad: Callable[[], None] = lambda: None
     stops: Callable[[], bool] = stopping.asked  # whether to end behind the step that was done last
+    # says of a weight whether its state is kept on this rank; an optimizer is new
+    kept_of: Callable[[torch.optim.Optimizer], Callable[[torch.Tensor], bool]] = lambda _: is_here
     world: World = ALONE  # in which all decide as one: each calls every hook
 
 
@@ -131,7 +134,7 @@ def _fit(
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
         )
-        load_state_tensors(optimizer, optimizer_state)
+        load_state_tensors(optimizer, optimizer_state, hooks.kept_of(optimizer))
         optimizer_state = {}
         while position.epoch < phase.epochs and not position.stopped:
             is_over = recipe.spent(number, spent_s()) >= 1

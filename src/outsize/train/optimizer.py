@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -51,13 +51,15 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def load_state_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put flattened state back."""
+def load_state_tensors(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], kept: Callable[[Tensor], bool] = is_here
+) -> None:
+    """Put flattened state back, of weights whose state is `kept` on this rank."""
     state: dict[int, dict[str, Tensor]] = {}
     weights = [each for group in optimizer.param_groups for each in group["params"]]
     for name, value in tensors.items():
         index, _, key = name.partition(".")
-        if not is_here(weights[int(index)]):
+        if not kept(weights[int(index)]):
             continue
         state.setdefault(int(index), {})[key] = value
     groups = optimizer.state_dict()["param_groups"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
+from outsize.errors import OutsizeError, PlanError
 from outsize.job import Job
 from outsize.plan.facts import Facts
 from outsize.plan.plan import Fuse, Plan
 from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts
+from outsize.planning.jobs.sharding import in_shards, sharded_plan
 from outsize.planning.jobs.staging import as_beside, gives_up_much, replicas_of, staged_plan, with_stages
 from outsize.planning.situation import AS_USUAL, Situation, host_bytes, may_page, may_record, share_of
 from outsize.progress import Reporter
@@ -84,9 +87,10 @@ def make_plans(
     from outsize.tasks import task_of
 
     task = train_task(job, model, num_bands, facts.halo, sharing_samples(where))
-    step = task.step_of(task.batch, task.side_px)
-    known = replace(facts, train=summary(step, task.batch, task.side_px))
+    known = replace(facts, train=summary(task.step_of(task.batch, task.side_px), task.batch, task.side_px))
     plan = _explaining_padding(_train_plan(job, model, num_bands, known, task, where), job, facts)
+    task = task if plan.replicate is None else in_shards(task, model, plan.replicate.shards)
+    step = task.step_of(task.batch, task.side_px)
     plan = replace(plan, why=(*plan.why, where.note)) if where.note else plan
     if plan.pipeline is not None:
         resident_bytes = plan.pipeline.optimizer_bytes[0]
@@ -139,25 +143,29 @@ def _train_plan(
     job: Job, model: nn.Module, num_bands: int, known: Facts, task: StepRequest, where: Situation
 ) -> Plan:
     """Choose how a step runs: in stages where that is asked for, or where several GPUs are faster or exact so."""
-    from outsize.errors import PlanError
     from outsize.plan.sharing import choose_over_ranks
 
     if (where.sharing.stages or 1) > 1:
         return staged_plan(job, model, num_bands, known, task, where)
+    over = over_ranks(job, model, num_bands, where)
+    if where.sharing.shard and where.num_gpus > 1:
+        return sharded_plan(job.limits, model, known, task, over)
     is_free = where.sharing == AS_USUAL
     refused: PlanError | None = None
     found: Plan | None
     try:
-        found = choose_over_ranks(known, job.limits, task, over_ranks(job, model, num_bands, where))
+        found = choose_over_ranks(known, job.limits, task, over)
     except PlanError as error:
         found, refused = None, error
     if found is None or not found.exact:  # one that is exact goes before one that is not
         found = _by_slices(job, model, num_bands, known, task, where) or found
     whole = [] if found is None else [found]
-    if where.num_gpus == 1 or not is_free or not all(map(gives_up_much, whole)):
-        plans = whole
-    else:
-        plans = [*whole, *_in_stages(job, model, num_bands, known, where)]
+    plans = whole
+    if where.num_gpus > 1 and all(map(gives_up_much, whole)):
+        with suppress(PlanError):
+            plans = [*plans, sharded_plan(job.limits, model, known, task, over)]
+        if is_free and all(map(gives_up_much, plans)):
+            plans = [*plans, *_in_stages(job, model, num_bands, known, where)]
     if not plans:
         assert refused is not None
         raise refused  # it says what a single GPU would need
@@ -168,8 +176,6 @@ def _train_plan(
 
 def _in_stages(job: Job, model: nn.Module, num_bands: int, known: Facts, where: Situation) -> Iterator[Plan]:
     """Yield the plan of each number of stages that divides the GPUs, as far as there is one."""
-    from outsize.errors import OutsizeError
-
     for num_stages in range(2, where.num_gpus + 1):
         if where.num_gpus % num_stages:
             continue
@@ -185,7 +191,6 @@ def _by_slices(
     job: Job, model: nn.Module, num_bands: int, known: Facts, task: StepRequest, where: Situation
 ) -> Plan | None:
     """Return an exact plan that makes what is joined and enlarged by slices; None where there is none."""
-    from outsize.errors import PlanError
     from outsize.plan.sharing import choose_over_ranks
     from outsize.strategies.kernels import made_by_slices
 

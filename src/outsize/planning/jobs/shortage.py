@@ -15,6 +15,7 @@ from outsize.plan.staging import tighter_stages
 from outsize.plan.tighten import tighter
 from outsize.plan.ways import choose, choose_offloaded
 from outsize.planning.jobs.planning import train_task
+from outsize.planning.jobs.sharding import in_shards
 from outsize.planning.trying import learn_from_shortage
 from outsize.ranks import ALONE, World
 from outsize.units import format_bytes
@@ -63,7 +64,7 @@ def tightening(
             wanted_bytes=shortage.wanted_bytes,
             available_bytes=shortage.available_bytes,
         )
-        found = replace(chosen, spatial=now.spatial)  # batches are made ahead
+        found = replace(chosen, spatial=now.spatial, replicate=now.replicate)  # batches are made ahead
         # else others have the memory or it is fragmented, and the prediction was right
         if shortage.wanted_bytes > now.peak_bytes and not shortage.num_closed:
             more = shortage.wanted_bytes / now.peak_bytes
@@ -93,6 +94,8 @@ def _ways(
 ) -> Callable[..., Plan | list[Way]]:
     """Return what chooses among the ways that are left to a training: weights stay where its optimizer has them."""
     task = train_task(job, model, len(prepared.bands), prepared.facts.halo, prepared.where)
+    if now.replicate is not None:
+        task = in_shards(task, model, now.replicate.shards)
     if now.spatial is not None:
         task = part_of(task, now.spatial, now.batch)
     task = replace(task, pages=False)  # they leave nothing to try if they fail

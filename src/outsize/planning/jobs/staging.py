@@ -118,7 +118,7 @@ def gives_up_much(plan: Plan) -> bool:
 def as_beside(taken: Plan, other: Plan) -> Rejected:
     """Say why another spread over the GPUs was not taken."""
     if other.pipeline is None:
-        ways = {"offload": other.offload, "swap": other.swap}
+        ways = {"offload": other.offload, "swap": other.swap, "state in shards": other.replicate}
         name = f"the whole model on each GPU ({', '.join(each for each, way in ways.items() if way)})"
         name = name.replace(" ()", "")
     else:

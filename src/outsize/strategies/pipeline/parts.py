@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from outsize.ranks import World
@@ -65,18 +64,7 @@ class WeightParts:
         """Return on the owner what the other ranks of its pipeline have given, on the host; elsewhere nothing."""
         if self._stages.rank_of_all(0) != 0:
             return {}  # replicas have the same
-        heads = self._stages.gather([(name, tuple(each.shape), each.dtype) for name, each in own.items()])
-        owner, group = self._stages.rank_of_all(0), self._stages.group()
-        if self._stages.rank != 0:
-            for tensor in own.values():
-                dist.send(tensor.detach().to(_HOST).contiguous(), owner, group)
-            return {}
-        found: dict[str, Tensor] = {}
-        for rank in range(1, self._stages.size):
-            for name, shape, dtype in heads[rank]:
-                found[name] = torch.empty(shape, dtype=dtype)
-                dist.recv(found[name], self._stages.rank_of_all(rank), group)
-        return found
+        return self._stages.collected(own)
 
 
 def _placed(tensor: Tensor, device: torch.device) -> Tensor:

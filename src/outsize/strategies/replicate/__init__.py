@@ -13,6 +13,7 @@ from outsize.strategies.replicate.layers import (
     look_across,
     normalised,
 )
+from outsize.strategies.replicate.shards import share_state
 from outsize.strategies.replicate.share import Share, share_out
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "normalised",
     "replicated",
     "share_out",
+    "share_state",
 ]
