@@ -77,7 +77,6 @@ TESTED_THROUGH = {
     "strategies.spatial.sliding": "strategies/spatial/test_layers.py",
     "strategies.spatial.whole": "strategies/spatial/test_layers.py",
     "tasks.segment.maps.fill": "tasks/segment/maps/test_scene.py",
-    "session.profiling": "commands/bench/test_profile.py",
     "session.fitting": "session/test_resuming.py",
     "session.samples": "commands/test_train_mix.py",
     "planning.jobs.shortage": "commands/test_train_planned.py",

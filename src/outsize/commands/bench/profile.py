@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +28,8 @@ def profile(
     steps: int = _NUM_TIMED,
 ) -> Measurement:
     """Train a few steps on the job's data, take them apart, and say what would make them shorter."""
+    # the profiler's own lines, "ERROR: gpuGetDeviceCount failed" where there is no GPU; read when torch is loaded
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     how: dict[str, Any] = {"overrides": overrides, "device_name": device_name, "out": out}
     with benching("profile", job_path, reporter=reporter, **how) as bench:
         from outsize.bench.taken_apart import parts_of, rates_of
