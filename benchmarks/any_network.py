@@ -9,7 +9,9 @@ weights and optimizer, with the process capped at the budget. Peaks are torch's 
 saw go while a way had its turn, as nvidia-smi shows it.
 
 With --plan-only nothing is computed and no GPU is needed: peak and time as planned for a named GPU, seconds of this
-process that planning took, and what the plan consists of.
+process that planning took, by phase (the step followed on shapes; again with its blocks run again; the search among
+ways), and what the plan consists of. --captured plans for steps that are captured as one CUDA graph, in which calls of
+the host cost nothing. --floor adds what a plan would cost at the very least (recompute_floor.py).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Any
 
 import torch
 from any_networks import NETWORKS, Network
+from recompute_floor import floor_s
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -61,6 +64,10 @@ def main() -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
     parser.add_argument("--plan-only", action="store_true")
     parser.add_argument("--gpu", default="h200", help="with --plan-only")
+    parser.add_argument("--captured", action="store_true", help="plan as if the host's calls cost nothing")
+    parser.add_argument(
+        "--floor", action="store_true", help="with --plan-only: the bound of a linear program"
+    )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--small", type=int, default=1, help="divides batches, to try the script")
     parser.add_argument("--out", type=Path, default=None)
@@ -88,7 +95,8 @@ def main() -> None:
 def planned(network: Network, options: argparse.Namespace) -> list[dict]:
     """Plan a network's step for a GPU that need not be here."""
     spec = find_machine(options.gpu)
-    clock = Clock(spec.rates, tf32=spec.rates.tf32_flops_per_s is not None, overlaps=True)
+    rates = replace(spec.rates, host_op_s=0.0) if options.captured else spec.rates
+    clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=True)
     begin_s = time.process_time()
     model, example = network.make().train(), network.example(shape_of(network, options), torch.device("cpu"))
     step = replace(
@@ -107,37 +115,53 @@ def planned(network: Network, options: argparse.Namespace) -> list[dict]:
     rows[0] |= {"made_s": round(made_s, 2), "num_ops": len(cost.facts.ops)}
     for share in options.shares:
         budget_bytes = cost.lasting_bytes + share * (cost.peak_bytes() - cost.lasting_bytes)
-        begin_s = time.process_time()
-        choose = partial(
-            choose_recompute,
-            limit_bytes=int(budget_bytes),
-            budget_bytes=budget_bytes,
-            link=Link.of(spec.rates),
-            host_bytes=HOST_BYTES,
-            **clock.settings(),
-        )
-        found = choose(cost.facts, blocks_of=partial(blocks_of, step))
-        later = () if isinstance(found, Plan) else made_by_slices(model, cost.facts)
-        if later:  # where nothing else fits, as `within` does it
-            found = choose(traced(step, later=later), blocks_of=partial(blocks_of, step, later=later))
-            found = replace(found, fuse=Fuse(later=later)) if isinstance(found, Plan) else found
-        seconds = followed_s + time.process_time() - begin_s
-        name = f"ours, {share:.0%}"
-        if isinstance(found, Plan):
-            step_s = found.step_s or 0.0
-            row = row_of(network, name, found.peak_bytes, step_s, seconds, parts_of(found), plain_s)
-            row["used"] = round(found.peak_bytes / budget_bytes, 3)
-        else:
-            least = min(found, key=lambda way: way.peak_bytes)
-            text = f"{least.peak_bytes / 2**30:.2f} GiB at least, by {least.name}"
-            row = {"network": network.name, "way": name, "failed": text, "planning_s": round(seconds, 1)}
+        row = planned_within(network, step, cost, clock, budget_bytes, followed_s)
+        row["way"] = f"ours, {share:.0%}"
+        if options.floor:
+            least_s = floor_s(cost, clock, budget_bytes)
+            row["floor"] = None if least_s is None else round(least_s / clock.step_s(cost.facts.ops), 3)
         rows.append(row)
         print(json.dumps(row), flush=True)
     return rows
 
 
-def blocks_of(step: Any, paths: tuple[str, ...], later: tuple[str, ...] = ()) -> StepFacts:
-    return traced(step, paths, later=later)
+def planned_within(
+    network: Network, step: Any, cost: StepCost, clock: Clock, budget_bytes: float, followed_s: float
+) -> dict:
+    """Plan a step within a budget, with the seconds of each phase."""
+    plain_s, again_s = clock.step_s(cost.facts.ops), [0.0]
+
+    def again(paths: tuple[str, ...] = (), later: tuple[str, ...] = ()) -> StepFacts:
+        begin_s = time.process_time()
+        try:
+            return traced(step, paths, later=later)
+        finally:
+            again_s[0] += time.process_time() - begin_s
+
+    begin_s = time.process_time()
+    choose = partial(
+        choose_recompute,
+        limit_bytes=int(budget_bytes),
+        budget_bytes=budget_bytes,
+        link=Link.of(clock.rates),
+        host_bytes=HOST_BYTES,
+        **clock.settings(),
+    )
+    found = choose(cost.facts, blocks_of=again)
+    later = () if isinstance(found, Plan) else made_by_slices(step.model, cost.facts)
+    if later:  # where nothing else fits, as `within` does it
+        found = choose(again(later=later), blocks_of=partial(again, later=later))
+        found = replace(found, fuse=Fuse(later=later)) if isinstance(found, Plan) else found
+    search_s = time.process_time() - begin_s - again_s[0]
+    planning_s = followed_s + search_s + again_s[0]
+    phases = {"followed_s": followed_s, "again_s": again_s[0], "search_s": search_s}
+    rounded = {name: round(seconds, 1) for name, seconds in phases.items()}
+    if isinstance(found, Plan):
+        row = row_of(network, "", found.peak_bytes, found.step_s or 0.0, planning_s, parts_of(found), plain_s)
+        return row | rounded | {"used": round(found.peak_bytes / budget_bytes, 3)}
+    least = min(found, key=lambda way: way.peak_bytes)
+    text = f"{least.peak_bytes / 2**30:.2f} GiB at least, by {least.name}"
+    return {"network": network.name, "way": "", "failed": text, "planning_s": round(planning_s, 1)} | rounded
 
 
 def row_of(
@@ -356,10 +380,11 @@ def as_row(network: Network, entry: Entry, fastest_ms: float) -> dict:
 
 def table(rows: list[dict], *, plan_only: bool) -> str:
     """Lay out the rows."""
-    keys = ("ms", "over_plain", "gib")
-    keys += (
-        ("planning_s", "used") if plan_only else ("predicted_ms", "predicted_gib", "device_gib", "planning_s")
-    )
+    keys: tuple[str, ...] = ("ms", "over_plain", "gib")
+    if plan_only:
+        keys += ("used", "floor", "followed_s", "again_s", "search_s", "planning_s")
+    else:
+        keys += ("predicted_ms", "predicted_gib", "device_gib", "planning_s")
     lines = [f"| network | way | {' | '.join(keys)} | parts |", "|---|---|" + "---|" * (len(keys) + 1)]
     for row in rows:
         cells = [str(row.get(key, "")) for key in keys]

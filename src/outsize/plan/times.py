@@ -108,6 +108,9 @@ FUSED_CALLS = 6.0  # up to three kernels, launched from Python
 # a block under torch's checkpoint, which counts it in forward, and in backward again, and hands it over (five to nine
 # calls for each of four networks).
 REMADE_CALLS, CHECKPOINTED_CALLS = 1.7, 6.0
+BUFFER_CALLS = (
+    4.0  # for a batch norm in such a block: its statistics are set aside for the second run, and put back
+)
 # Where autograd's graph does not tell how a tensor was made, its operations are watched in every forward: a ConvNeXt
 # whose tensors are so small that only the host counts took 20 calls more for each (GELU, LayerNorm, scaled sums).
 WATCHED_CALLS = 20.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,9 @@ from outsize.plan.facts import Machine
 from outsize.plan.limits import limit_for, usable_share
 from outsize.plan.plan import Fuse, Plan
 from outsize.plan.search import Link
+from outsize.plan.seen import as_seen
 from outsize.plan.step import StepFacts
-from outsize.plan.times import Clock
+from outsize.plan.times import Clock, Learnt
 from outsize.plan.way import Way
 from outsize.plan.ways import choose_recompute
 from outsize.planning.own_step import (
@@ -37,8 +38,9 @@ from outsize.planning.own_step import (
     traced,
     unfit_blocks,
 )
+from outsize.planning.profiled import gain_of_owning, taught_by_steps
 from outsize.strategies.blocks import others_hooks
-from outsize.strategies.forward import Within
+from outsize.strategies.forward import Owned, Within
 from outsize.strategies.kernels import made_by_slices
 from outsize.units import format_bytes
 
@@ -55,6 +57,8 @@ def within(
     loss: Loss | None = None,
     optimizer: MakeOptimizer | None = torch.optim.AdamW,
     bf16: bool | None = None,
+    profile: bool = False,
+    capture: bool = False,
 ) -> Within:
     """Plan for training steps of `model` on batches like `example`, and return a block to run them in.
 
@@ -71,74 +75,116 @@ def within(
     of parameters, as `torch.optim.SGD` does; None: its state is not counted. `bf16` says whether steps run under
     autocast, by default whether this call does. A module that cannot be followed on shapes alone runs a real step on
     the example, with everything kept if there is room, and then as planned; `fit.recorded` says why.
+
+    With `profile` some steps are run on the example as a first plan says, and the plan is made again with what they
+    taught of times: of operations, and of the host that calls them; weights are put back. Where `loss` is given,
+    `fit.step(batch)` is forward, loss and backward in one call. With `capture` it is written into a CUDA graph after a
+    few steps and replayed, as long as gradients are set to None before each and shapes stay; plans are then made as if
+    calls of the host cost nothing, and `fit.plan.why` says what that gains.
     """
     step = own_step(model, example, loss, optimizer, bf16)
     machine, on_gpu = look_at_machine(step.device), step.device.type == "cuda"
     limit_bytes = _limit_bytes(budget, machine, machine.free_bytes + _own_bytes(model, step.device))
-    usable, rates = usable_share(machine), machine_rates(step.device)
-    clock = Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=on_gpu)
+    usable, tried, captures = usable_share(machine), Tried(step), capture and on_gpu
     # the autocast that may be around this is not the step's
     with torch.autocast(step.device.type, enabled=False), reach_as_it_was(model, example):
-        facts, recorded = facts_of(step)
-        tried = Tried(step)
-        settings = {
-            "limit_bytes": limit_bytes,
-            "link": Link.of(rates) if on_gpu else None,  # on a CPU all memory is the host's
-            "host_bytes": host_room_bytes(),
-            **clock.settings(),
-        }
-        choose = _chooser(step, facts, tried, settings, follows=recorded is None)
-        found = choose(budget_bytes=usable * limit_bytes)
-        if recorded is not None:
-            found = _as_it_runs(step, found, choose, usable * limit_bytes)
-        elif not isinstance(found, Plan):
-            found = _by_slices(step, found, facts, tried, settings, usable * limit_bytes)
+        asked = _Asked(step, *facts_of(step), tried, _clock(step.device), limit_bytes, usable, captures)
+        found = asked.planned()
+        if profile and isinstance(found, Plan):
+            asked = replace(asked, learnt=taught_by_steps(step, found, asked.facts, asked.clock))
+            found = found if asked.learnt is None else asked.planned()
     if isinstance(found, Plan):
-        return Within(model, found, recorded, tuple(step.calls))
+        owned = None if loss is None else Owned(loss, step.device, step.autocast, captures)
+        gain = (
+            ()
+            if loss is None
+            else (gain_of_owning(asked.known(asked.facts), asked.times, captures=captures),)
+        )
+        plan = replace(found, why=(*found.why, *gain))
+        return Within(model, plan, asked.recorded, tuple(step.calls), owned)
+    raise _refusal(found, asked)
+
+
+def _refusal(found: list[Way], asked: _Asked) -> PlanError:
+    usable, limit_bytes = asked.usable, asked.limit_bytes
     least = min(found, key=lambda way: way.peak_bytes)
-    raise PlanError(
+    return PlanError(
         explain(
             "a step does not fit the budget",
             f"{format_bytes(found[0].peak_bytes)} predicted, and at least {format_bytes(least.peak_bytes)} "
             f"by {least.name}",
             f"at most {format_bytes(usable * limit_bytes)} ({usable:.0%} of the budget)",
             f"raise the budget to {limit_for(least.peak_bytes, usable)}, or take a smaller batch"
-            + "".join(f" ({each})" for each in tried.in_words()),
+            + "".join(f" ({each})" for each in asked.tried.in_words()),
         )
     )
 
 
-def _chooser(
-    step: OwnStep,
-    facts: StepFacts,
-    tried: Tried,
-    settings: dict[str, Any],
-    later: tuple[str, ...] = (),
-    *,
-    follows: bool = True,
-) -> Callable[..., Plan | list[Way]]:
-    """Return what finds a plan for a budget; a step that `follows` on shapes may run blocks again."""
-    again = (lambda paths: traced(step, paths, later=later)) if follows else None
-    return partial(_tried, tried, partial(choose_recompute, facts, blocks_of=again, **settings))
+def _clock(device: torch.device) -> Clock:
+    rates = machine_rates(device)
+    return Clock(rates, tf32=rates.tf32_flops_per_s is not None, overlaps=device.type == "cuda")
 
 
-def _by_slices(
-    step: OwnStep,
-    refused: list[Way],
-    facts: StepFacts,
-    tried: Tried,
-    settings: dict[str, Any],
-    budget_bytes: float,
-) -> Plan | list[Way]:
-    """Return a plan that makes what is joined and enlarged by slices, where none other fits; or all ways."""
-    later = made_by_slices(step.model, facts)
-    if not later:
-        return refused
-    found = _chooser(step, traced(step, later=later), tried, settings, later)(budget_bytes=budget_bytes)
-    if isinstance(found, Plan):
-        fuse = Fuse(later=later)
-        return replace(found, fuse=fuse, why=(fuse.why_later, *found.why))
-    return [*refused, *(replace(way, name=f"{way.name}, joins by slices") for way in found)]
+@dataclass(frozen=True)
+class _Asked:
+    """A step that a plan is asked for, and what there is for it."""
+
+    step: OwnStep
+    facts: StepFacts
+    recorded: str | None  # why facts are those of one real step
+    tried: Tried
+    clock: Clock
+    limit_bytes: int
+    usable: float  # share of the limit that tensors may fill
+    captures: bool  # the step will be one CUDA graph: calls of the host cost nothing
+    learnt: Learnt | None = None
+
+    @property
+    def times(self) -> Clock:
+        """The clock by all that is known."""
+        return self.clock if self.learnt is None else self.clock.taught(self.learnt)
+
+    def known(self, facts: StepFacts) -> StepFacts:
+        """Return facts with what is known of their times."""
+        return facts if self.learnt is None else as_seen(facts, self.learnt)
+
+    def planned(self) -> Plan | list[Way]:
+        """Return the fastest plan that fits, or all ways where none does."""
+        budget_bytes = self.usable * self.limit_bytes
+        choose = self._chooser(self.facts)
+        found = choose(budget_bytes=budget_bytes)
+        if self.recorded is not None:
+            return _as_it_runs(self.step, found, choose, budget_bytes)
+        return found if isinstance(found, Plan) else self._by_slices(found, budget_bytes)
+
+    def _chooser(self, facts: StepFacts, later: tuple[str, ...] = ()) -> Callable[..., Plan | list[Way]]:
+        """Return what finds a plan for a budget; a step that is followed on shapes may run blocks again."""
+
+        def again(paths: tuple[str, ...]) -> StepFacts:
+            return self.known(traced(self.step, paths, later=later))
+
+        on_gpu, times = self.clock.overlaps, self.times.settings()
+        choose = partial(
+            choose_recompute,
+            self.known(facts),
+            limit_bytes=self.limit_bytes,
+            blocks_of=again if self.recorded is None else None,
+            link=Link.of(self.clock.rates) if on_gpu else None,  # on a CPU all memory is the host's
+            host_bytes=host_room_bytes(),
+            **(times | ({"host_op_s": 0.0} if self.captures else {})),
+        )
+        return partial(_tried, self.tried, choose)
+
+    def _by_slices(self, refused: list[Way], budget_bytes: float) -> Plan | list[Way]:
+        """Return a plan that makes what is joined and enlarged by slices, where none other fits; or all ways."""
+        later = made_by_slices(self.step.model, self.facts)
+        if not later:
+            return refused
+        found = self._chooser(traced(self.step, later=later), later)(budget_bytes=budget_bytes)
+        if isinstance(found, Plan):
+            fuse = Fuse(later=later)
+            return replace(found, fuse=fuse, why=(fuse.why_later, *found.why))
+        return [*refused, *(replace(way, name=f"{way.name}, joins by slices") for way in found)]
 
 
 class Tried:

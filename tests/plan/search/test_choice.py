@@ -120,7 +120,9 @@ def test_a_chain_of_recipes_runs_when_its_end_is_asked_for(chain: Callable[..., 
     for recipe in taken:
         assert choice.waits(recipe) == places[taken[0].storage] - places[recipe.storage]
         assert choice.burdens(recipe, taken[0].back) == (recipe is not taken[-1])
-    assert sum(choice.extra_seconds().values()) == pytest.approx(sum(each.cost_s for each in taken))
+    assert sum(choice.extra_seconds(lambda each: each.cost_s).values()) == pytest.approx(
+        sum(each.cost_s for each in taken)
+    )
     choice.drop(taken[0])
     assert {choice.start(each) for each in taken[1:]} == {taken[1].back}
 

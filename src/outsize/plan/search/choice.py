@@ -13,7 +13,7 @@ start from it is made, and waits for its own use:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -121,12 +121,12 @@ class Choice:
             passing[start] = passing.get(start, 0) + self._plain.passing_bytes(recipe, start)
         return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()}, passing=passing)
 
-    def extra_seconds(self) -> dict[int, float]:
+    def extra_seconds(self, seconds: Callable[[StorageRecipe], float]) -> dict[int, float]:
         """Return the time of what is recomputed, by operation."""
         extra: dict[int, float] = {}
         for storage, recipe in self.recipes.items():
             start = self._starts[storage]
-            extra[start] = extra.get(start, 0.0) + recipe.cost_s
+            extra[start] = extra.get(start, 0.0) + seconds(recipe)
         return extra
 
     def on_the_way(self) -> tuple[list[Movable], Bytes]:

@@ -18,12 +18,14 @@ from functools import partial
 from outsize.plan.cost import Changed, StepCost
 from outsize.plan.memory import LEAST_BYTES, Arena, StorageRecipe
 from outsize.plan.plan import Recompute, Swap
-from outsize.plan.search.search import FEW_PRICES, PRICES, Search, Timed
+from outsize.plan.search.pace import Room
+from outsize.plan.search.search import FEW_PRICES, Search, Timed
 from outsize.plan.search.timeline import Link
 from outsize.plan.times import OpSeconds
 
-_SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7)
-_MOST_IMPROVED, _PAINS = 6, 1.0  # of the least shares that may be fast enough, and how long each is looked at
+_MOST_SHARES, _LEAST_SHARE = 8, 0.7  # of the budget, that are looked at
+_STEPS = (0.9, 0.97)  # from a share to the next one, by how much more is held than may be
+_MOST_IMPROVED, _PAINS = 2, 0.5  # of the least shares that may be fast enough, and how long each is looked at
 _OVER = 8.0  # times of a step that holding twice what may be held counts for
 
 
@@ -35,7 +37,7 @@ class Mixture:
     waits: tuple[int, ...]  # of each: how many saved tensors before its own turn it is made to stay
     swap: Swap | None
     changed: Changed
-    extra_s: float  # over the plain step: recipes and waiting
+    extra_s: float  # of the device, over the plain step: recipes and waiting
     stall_s: float  # of it, waiting for copies
     peak_bytes: int
 
@@ -52,14 +54,6 @@ class Mixture:
         )
 
 
-@dataclass(frozen=True)
-class Room:
-    """What there is besides the budget of tensors on the device."""
-
-    host_bytes: float = math.inf  # of host memory, that moved tensors may fill
-    held_bytes: float = math.inf  # that the device's allocator may hold, with gaps between tensors
-
-
 def mix(
     cost: StepCost,
     recipes: Sequence[StorageRecipe],
@@ -67,7 +61,7 @@ def mix(
     link: Link | None,
     budget_bytes: float,
     *,
-    room: Room = Room(),
+    room: Room | None = None,
     quick: bool = False,
     least_bytes: int = LEAST_BYTES,
 ) -> Mixture:
@@ -78,7 +72,8 @@ def mix(
     nothing is moved, and never more than host memory holds; without recipes nothing is recomputed. A quick answer is a
     few per cent of the step worse, and knows nothing of gaps.
     """
-    look = partial(Search, cost, recipes, op_s, link, host_bytes=room.host_bytes, least_bytes=least_bytes)
+    room = room or Room()
+    look = partial(Search, cost, recipes, op_s, link, room=room, least_bytes=least_bytes)
     search = look(budget_bytes)
     if quick:
         best = search.first(FEW_PRICES)
@@ -95,7 +90,7 @@ def mix(
     swap = best.timeline.as_swap(search.points) if best.timeline.away else None
     waits = tuple(map(best.choice.waits, again))
     return Mixture(
-        again, waits, swap, best.changed, best.extra_s, best.timeline.stall_s, best.timeline.peak_bytes
+        again, waits, swap, best.changed, best.device_s, best.timeline.stall_s, best.timeline.peak_bytes
     )
 
 
@@ -109,11 +104,17 @@ class _Fitting:
 
     def __call__(self, timed: Timed) -> None:
         if timed.extra_s < self.score_s:
-            score_s = timed.extra_s + _OVER * self._over(timed) * self._step_s
+            score_s = timed.extra_s + _OVER * self._at_least_over(timed) * self._step_s
             if score_s < self.score_s:
                 self.best, self.score_s = timed, score_s
 
-    def _over(self, timed: Timed) -> float:
+    def over(self, timed: Timed) -> float:
+        """Return by what share more is held than may be."""
+        if math.isinf(self._limit_bytes):
+            return 0.0
+        return max(0.0, self._arena.held_bytes(timed.changed) / self._limit_bytes - 1)
+
+    def _at_least_over(self, timed: Timed) -> float:
         if math.isinf(self._limit_bytes):
             return 0.0
         # one that holds more is not the best, by whatever more than that
@@ -125,13 +126,15 @@ class _Fitting:
 def _without_gaps(look: Callable[..., Search], budget_bytes: float, fitting: _Fitting) -> Timed | None:
     """Return the fastest choice that fits, of those for the budget and for shares of it."""
     begun: list[tuple[Search, Timed]] = []
-    for share in _SHARES:
+    share = 1.0
+    while len(begun) < _MOST_SHARES and share >= _LEAST_SHARE:
         known_s = fitting.score_s  # before this one is looked at, for it may be the first that fits
         search = look(share * budget_bytes, watch=fitting)
-        first = search.first(PRICES[::2])
+        first = search.first(FEW_PRICES)
         if first is None or first.extra_s >= known_s:
             break
         begun.append((search, first))
+        share *= min(max(1 / (1 + fitting.over(first)), _STEPS[0]), _STEPS[1])
     for search, first in begun[-_MOST_IMPROVED:]:
         search.improved(first, _PAINS)
     return fitting.best

@@ -19,6 +19,7 @@ import numpy as np
 from outsize.plan.cost import Changed, StepCost, merged
 from outsize.plan.memory import LEAST_BYTES, Movable, Points, StorageRecipe, find_points
 from outsize.plan.search.choice import Choice, Item, PlainStep
+from outsize.plan.search.pace import HostAndDevice, Room, calls_of
 from outsize.plan.search.timeline import Link, Seconds, Timeline, beginnings, play, postponed
 from outsize.plan.times import OpSeconds
 
@@ -65,7 +66,8 @@ class Timed:
 
     choice: Choice
     timeline: Timeline
-    extra_s: float
+    extra_s: float  # by which the step is longer
+    device_s: float  # of it, what the device does besides, and waits
     price: float = 1.0  # of a byte moved, at which it was made
 
     @property
@@ -85,27 +87,30 @@ class Search:
         link: Link | None,
         budget_bytes: float,
         *,
-        host_bytes: float = math.inf,
+        room: Room | None = None,
         least_bytes: int = LEAST_BYTES,
         watch: Callable[[Timed], None] | None = None,  # sees every choice that keeps the budget
     ) -> None:
+        room = room or Room()
         self._watch = watch
         found = find_points(cost, least_bytes)
         self.points: Points = found if link else replace(found, movable=())
         self._budget_bytes = budget_bytes
         self._off: Seconds = np.ones(1)  # by what the price of an item's place is multiplied for a while
         self._habit = _HABITS[-1]
-        self.plain = PlainStep(cost, host_bytes)
+        self.plain = PlainStep(cost, room.host_bytes)
         self._link = link or Link(1.0, 1.0)
-        self._op_s = [op_s(op) for op in cost.facts.ops]
+        self._pace = room.pace or HostAndDevice.of(cost.facts.ops, op_s, 0.0, overlaps=True)
+        self._op_s = self._pace.times(cost.facts.ops, op_s)
         missing_bytes = int(self.plain.live_bytes.max(initial=0)) - budget_bytes
         worthwhile = [each for each in recipes if each.freed_bytes >= _LEAST_SHARE * missing_bytes]
         self._items: list[Item] = [*self.points.movable, *worthwhile]
         few = _REPAIR_WORK // max(1, len(self._items))
         self._most_repairs, self._few_repairs = (min(most, few) for most in (_MOST_REPAIRS, _FEW_REPAIRS))
         self._as_good = _AS_GOOD if len(self._items) > _MANY_ITEMS else 1.0
+        self._calls = {id(item): calls_of(item) for item in self._items}
         self._copy_s = self._copy_seconds()
-        self._full_s = np.array([self._seconds(item, 1.0) for item in self._items], np.float64)
+        self._fixed_s = np.array([self._seconds(item, 0.0) for item in self._items], np.float64)
         away = [self.plain.away(item) for item in self._items]
         self._away = np.array(away, np.int64).reshape(-1, 3).T  # from, to, bytes
 
@@ -126,16 +131,20 @@ class Search:
 
     def first(self, prices: Sequence[float]) -> Timed | None:
         """Return the fastest of the choices at several prices; None where none keeps the budget."""
-        best: Timed | None = None
         num = max(_LEAST_PRICES, len(prices) // (1 + len(self._items) // _MANY_ITEMS))
-        several = _spread(prices, num) if self.points.movable else prices[-1:]
-        for price, habit in product(several, _HABITS):
-            choice, self._habit = Choice(self.plain), habit
-            self._fill(choice, self._budget_bytes, price, num_repairs=self._most_repairs)
-            timed = self.timed(choice, price)
-            if timed is not None and (best is None or timed.extra_s < best.extra_s):
-                best = timed
-        return best
+        several = _spread(prices, num) if self.points.movable else list(prices[-1:])
+        middle = several.pop(len(several) // 2)
+        found = [self._filled(middle, habit) for habit in _HABITS]
+        best = min(filter(None, found), key=lambda each: each.extra_s, default=None)
+        # what is a good habit at one price is one at others
+        habits = _HABITS if best is None else [_HABITS[found.index(best)]]
+        found += [self._filled(price, habit) for price, habit in product(several, habits)]
+        return min(filter(None, found), key=lambda each: each.extra_s, default=None)
+
+    def _filled(self, price: float, habit: _Habit) -> Timed | None:
+        choice, self._habit = Choice(self.plain), habit
+        self._fill(choice, self._budget_bytes, price, num_repairs=self._most_repairs)
+        return self.timed(choice, price)
 
     def lowest(self) -> Timed:
         """Return a choice that holds little, whatever it costs."""
@@ -208,19 +217,21 @@ class Search:
     def timed(self, choice: Choice, price: float = 1.0, budget_bytes: float | None = None) -> Timed | None:
         """Return a choice played out; None where it does not keep the budget."""
         budget_bytes = self._budget_bytes if budget_bytes is None else budget_bytes
-        extra = choice.extra_seconds()
+        begins_s = beginnings(self._op_s, choice.extra_seconds(self._delay_s))
         moving, others = choice.on_the_way()
-        played = play(self.points, beginnings(self._op_s, extra), others, moving, self._link, budget_bytes)
+        played = play(self.points, begins_s, others, moving, self._link, budget_bytes)
         if played is None:
             return None
-        found = Timed(choice, played, sum(extra.values()) + played.stall_s, price)
+        device_s = sum(each.cost_s for each in choice.recipes.values()) + played.stall_s
+        num_calls = sum(self._calls[id(item)] for item in choice.items)
+        found = Timed(choice, played, self._pace.extra_s(device_s, num_calls), device_s, price)
         if self._watch is not None:
             self._watch(found)
         return found
 
     def postponed(self, timed: Timed) -> Timed:
         """Return a choice whose storages leave later, where memory allows."""
-        begins_s = beginnings(self._op_s, timed.choice.extra_seconds())
+        begins_s = beginnings(self._op_s, timed.choice.extra_seconds(self._delay_s))
         timeline = postponed(self.points, timed.timeline, begins_s, self._budget_bytes)
         return replace(timed, timeline=timeline)
 
@@ -279,13 +290,19 @@ class Search:
 
     def _prices_s(self, price: float) -> Seconds:
         """Return what each item costs where a byte moved has this price."""
-        num = len(self.points.movable)  # which come first
-        prices_s = self._full_s.copy()
-        prices_s[:num] *= price
+        prices_s = self._fixed_s.copy()
+        for place, each in enumerate(self.points.movable):  # which come first
+            prices_s[place] += price * self._copy_s[each.storage]
         return prices_s * self._off
 
     def _seconds(self, item: Item, price: float) -> float:
-        return price * self._copy_s[item.storage] if isinstance(item, Movable) else max(item.cost_s, 1e-9)
+        calls = self._calls[id(item)]
+        if isinstance(item, Movable):
+            return price * self._copy_s[item.storage] + self._pace.price_s(0.0, calls)
+        return max(self._pace.price_s(item.cost_s, calls), 1e-9)
+
+    def _delay_s(self, recipe: StorageRecipe) -> float:
+        return self._pace.delay_s(recipe.cost_s, self._calls[id(recipe)])
 
 
 def _spread(prices: Sequence[float], num: int) -> list[float]:

@@ -65,11 +65,7 @@ def _called(cost: StepCost, never: Collection[str]) -> list[str]:
 
 def run_again(cost: StepCost, paths: Sequence[str], op_s: OpSeconds) -> Blocks:
     """Return what it drops when modules that do not lie in each other run again, and the time that takes."""
-    known = set(paths)
-
-    def block_of(module: str) -> str | None:
-        return next((path for path in outward(module) if path in known), None)
-
+    block_of = block_finder(paths)
     kept_by: dict[int, set[str | None]] = {}
     for saved in cost.facts.saved:
         kept_by.setdefault(saved.storage, set()).add(block_of(saved.key[0]))
@@ -108,6 +104,18 @@ def run_again(cost: StepCost, paths: Sequence[str], op_s: OpSeconds) -> Blocks:
     return Blocks(tuple(sorted(inner)), Changed(anew, held, twice), seconds)
 
 
+def block_finder(paths: Collection[str]) -> Callable[[str], str | None]:
+    """Return what tells which of these blocks a module lies in; None: in none of them."""
+    known, found = set(paths), dict[str, str | None]()
+
+    def block_of(module: str) -> str | None:
+        if module not in found:
+            found[module] = next((path for path in outward(module) if path in known), None)
+        return found[module]
+
+    return block_of
+
+
 def _overwritten(cost: StepCost, given: Iterable[int], begin: int) -> bool:
     """Say whether what goes into a block is changed in place from then on: a second run would begin with that."""
     return any(op.index >= begin for each in given for op in cost.writers.get(each, ()))
@@ -129,7 +137,7 @@ def _given(cost: StepCost, block_of: Callable[[str], str | None]) -> dict[str, s
 
 def lies_in(module: str, *paths: str) -> bool:
     """Say whether a module is one of these or lies in one; all of them lie in the model itself, whose path is ""."""
-    return any(each in paths for each in outward(module))
+    return "" in paths or any(module == each or module.startswith(f"{each}.") for each in paths)
 
 
 def outward(module: str) -> list[str]:

@@ -17,6 +17,7 @@ from outsize.tiles.halo import Halo, Reach
 from outsize.units import format_bytes, format_seconds
 
 _LEAST_BYTES = 2**29
+_UNSURE = 1.01
 _MUCH_LONGER = 1.1  # than a recorded step: worth a word
 
 
@@ -99,7 +100,7 @@ def _fastest(
         fitting = [way for way in running if way.fits(budget_bytes) and (approximate or way.inexact is None)]
         if not fitting:
             return running
-        taken = min(fitting, key=lambda way: (way.inexact is not None, way.step_s))
+        taken = min(fitting, key=lambda way: (way.inexact is not None, _known(way)))
         if taken.confirm is None:
             break
         seen = [way.confirm() if way is taken and way.confirm else way for way in seen]
@@ -115,6 +116,11 @@ def _fastest(
         why.append(f"approximate: {taken.inexact}")
     rejected = tuple(_rejected(way, taken, budget_bytes, approximate) for way in seen if way is not taken)
     return _as_plan(task, taken, tuple(why), rejected, limit_bytes)
+
+
+def _known(way: Way) -> float:
+    """Return a way's time, a little more where a close look may tell otherwise, which takes seconds."""
+    return way.step_s if way.confirm is None else _UNSURE * way.step_s
 
 
 def _called(task: StepRequest, way: Way) -> tuple[str, ...]:

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outsize.plan.cost import NOTHING, Changed, StepCost
 from outsize.plan.times import OpSeconds
-from outsize.plan.ways.blocks import Blocks, lies_in, may_run_again, run_again
+from outsize.plan.ways.blocks import Blocks, lies_in, may_run_again, outward, run_again
 
 _LARGEST_SHARE = 1 / 4  # of all saved bytes, that one block may keep
 # Of that: when a block's turn comes a step is as full as all of it, so a tight budget asks for small ones.
 _SMALLER = (1, 1 / 2, 1 / 4, 1 / 8)
 _MOST = 200  # modules that are looked at, those that keep most
-# Of the budget: what a block recomputes lives otherwise than in the plain step, so the estimate may be low.
-_AIMS = (1.0, 0.93, 0.85)
+# Of what is missing, that blocks free alone; a mix on top frees the rest. More than all of it, for gaps come on top and
+# the estimate may be low: what a block recomputes lives otherwise than in the plain step.
+_AIMS = (1.0, 1.08, 1.2, 0.75, 0.5)
 _LEAST_S = 1e-9
 
 Bytes = NDArray[np.int64]
@@ -41,13 +43,23 @@ class _Candidate:
     cost_s: float
 
 
-def some_blocks(cost: StepCost, op_s: OpSeconds, never: Collection[str], budget_bytes: float) -> list[Blocks]:
-    """Return sets of blocks that are estimated to keep the budget, and a little less than it."""
-    candidates = _candidates(cost, op_s, never)
+def some_blocks(
+    cost: StepCost,
+    op_s: OpSeconds,
+    never: Collection[str],
+    budget_bytes: float,
+    price_s: OpSeconds | None = None,
+) -> list[Blocks]:
+    """Return sets of blocks that are estimated to keep the budget, a little less than it, or a part of the way to it.
+
+    `price_s` is what it is worth not to run an operation again; by default its time.
+    """
+    candidates = _candidates(cost, price_s or op_s, never)
     live = np.array(cost.live_bytes(), np.int64)
+    missing_bytes = int(live.max(initial=0)) - budget_bytes
     found: list[Blocks] = []
-    for aim in _AIMS:
-        chosen = _cheapest(candidates, live, aim * budget_bytes)
+    for aim in _AIMS if missing_bytes > 0 else ():
+        chosen = _cheapest(candidates, live, budget_bytes + (1 - aim) * missing_bytes)
         if chosen and all(set(chosen) != set(each.paths) for each in found):
             found.append(run_again(cost, chosen, op_s))
     return found
@@ -90,26 +102,41 @@ def _more_bytes(cost: StepCost, changed: Changed) -> Bytes:
 def _enough(candidates: Sequence[_Candidate], plain: Bytes, budget_bytes: float) -> list[_Candidate] | None:
     """Take what frees most for its time where the budget is exceeded, until it is kept; None where it cannot be.
 
-    A whole block may take the place of its parts that were taken before it.
+    A whole block may take the place of its parts that were taken before it. What each is worth is looked at again when
+    it is the best by what was known of it: others that were taken since leave it less to free.
     """
+    by_path = {each.path: each for each in candidates}
     live, taken = plain.copy(), dict[str, _Candidate]()
-    while (over := float(np.maximum(live - budget_bytes, 0).sum())) > 0:
-        best: tuple[float, _Candidate, Bytes] | None = None
-        for each in candidates:
-            if lies_in(each.path, *taken):
-                continue
-            parts = [part for path, part in taken.items() if lies_in(path, each.path)]
-            more_bytes = each.more_bytes - sum(part.more_bytes for part in parts)
-            cost_s = max(each.cost_s - sum(part.cost_s for part in parts), _LEAST_S)
-            gain = over - float(np.maximum(live + more_bytes - budget_bytes, 0).sum())
-            if gain > 0 and (best is None or gain / cost_s > best[0]):
-                best = gain / cost_s, each, more_bytes
-        if best is None:
+    over = float(np.maximum(live - budget_bytes, 0).sum())
+
+    def worth(each: _Candidate) -> tuple[float, Bytes]:
+        parts = [part for path, part in taken.items() if lies_in(path, each.path)]
+        more_bytes = each.more_bytes - sum(part.more_bytes for part in parts)
+        cost_s = max(each.cost_s - sum(part.cost_s for part in parts), _LEAST_S)
+        return (over - float(np.maximum(live + more_bytes - budget_bytes, 0).sum())) / cost_s, more_bytes
+
+    heap = [(-worth(each)[0], each.path) for each in candidates] if over > 0 else []
+    heapify(heap)
+    while over > 0:
+        if not heap:
             return None
-        _, chosen, more_bytes = best
+        chosen = by_path[heappop(heap)[1]]
+        if lies_in(chosen.path, *taken):
+            continue
+        gain, more_bytes = worth(chosen)
+        if gain <= 0:
+            continue
+        if heap and gain < -heap[0][0]:
+            heappush(heap, (-gain, chosen.path))
+            continue
         live += more_bytes
+        over = float(np.maximum(live - budget_bytes, 0).sum())
         taken = {path: each for path, each in taken.items() if not lies_in(path, chosen.path)}
         taken[chosen.path] = chosen
+        # without this part, a block around it costs less: it may be worth more than before
+        for path in outward(chosen.path)[1:]:
+            if path in by_path:
+                heappush(heap, (-worth(by_path[path])[0], path))
     for each in sorted(taken.values(), key=lambda each: -each.cost_s):  # what it is kept without
         if (live - each.more_bytes).max(initial=0) <= budget_bytes:
             live = live - each.more_bytes

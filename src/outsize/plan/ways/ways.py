@@ -12,13 +12,15 @@ from outsize.errors import TraceError
 from outsize.plan.cost import StepCost
 from outsize.plan.memory import LEAST_BYTES, Arena, StorageRecipe, find_recipes
 from outsize.plan.plan import Recompute, Tiling
-from outsize.plan.search import Mixture, Room, mix
+from outsize.plan.search import HostAndDevice, Mixture, Room, mix
+from outsize.plan.step import StepFacts, StepOp
 from outsize.plan.tilings import MOST, core_for
-from outsize.plan.times import CHECKPOINTED_CALLS, host_calls, together
+from outsize.plan.times import BUFFER_CALLS, CHECKPOINTED_CALLS, host_calls, together
 from outsize.plan.way import Again, StepPart, StepRequest, Way, in_words, of_mix, seconds_of
 from outsize.plan.ways.blocks import Blocks, lies_in, list_blocks
 from outsize.plan.ways.offload import offloaded
 from outsize.plan.ways.paging import SURE, may_page, paging
+from outsize.plan.ways.run_twice import run_twice
 from outsize.plan.ways.some_blocks import some_blocks
 from outsize.tiles.grid import cover
 from outsize.units import Size, format_bytes, sides_of, size_of
@@ -107,14 +109,9 @@ def recomputing(task: StepRequest, part: StepPart, cost: StepCost, budget_bytes:
         if found.recipes or found.swap is not None:
             yield _mixed(task, part, cost, found)
     for blocks, rough in again:
-        if task.blocks_of is None:
-            yield rough
-            continue
         # what does not fit by itself may do so with a mix on top, which a close look will tell
         peak_bytes = int(min(rough.peak_bytes, budget_bytes)) if part.num_runs == 1 else rough.peak_bytes
-        look = cache(
-            partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)
-        )  # slow, and may be asked for twice
+        look = cache(partial(_looked_at, task, part, rough, cost, blocks, budget_bytes))
         yield replace(rough, peak_bytes=peak_bytes, confirm=look)
 
 
@@ -122,7 +119,18 @@ def _sets_of_blocks(task: StepRequest, part: StepPart, cost: StepCost, budget_by
     sets = list_blocks(cost, task.op_s, task.never)
     if part.num_runs > 1:  # of the many ways to cut a step, coarse sets are enough
         return sets
-    return [*some_blocks(cost, task.op_s, task.never, budget_bytes - part.waiting_bytes(task, cost)), *sets]
+    pace = _pace(task, cost)
+
+    def price_s(op: StepOp) -> float:
+        return pace.price_s(task.op_s(op), host_calls(op) + CHECKPOINTED_CALLS / 2)
+
+    room_bytes = budget_bytes - part.waiting_bytes(task, cost)
+    found = [*some_blocks(cost, task.op_s, task.never, room_bytes, price_s), *sets]
+    return list({frozenset(each.paths): each for each in found}.values())
+
+
+def _pace(task: StepRequest, cost: StepCost, more_calls: float = 0.0) -> HostAndDevice:
+    return HostAndDevice.of(cost.facts.ops, task.op_s, task.host_op_s, more_calls, overlaps=task.overlaps)
 
 
 def _rough(task: StepRequest, part: StepPart, cost: StepCost, blocks: Blocks) -> Way:
@@ -182,12 +190,12 @@ def _mix(
     *,
     quick: bool = False,
     known_s: float = math.inf,
+    more_calls: float = 0.0,
 ) -> Mixture:
     """Return the best mix; one that was looked for in a hurry where it is far from a way that takes `known_s`."""
     room_bytes = budget_bytes - part.waiting_bytes(task, cost)
-    search = partial(
-        mix, cost, recipes, task.op_s, task.link, room=Room(task.host_bytes, SURE * task.held_bytes)
-    )
+    room = Room(task.host_bytes, SURE * task.held_bytes, _pace(task, cost, more_calls))
+    search = partial(mix, cost, recipes, task.op_s, task.link, room=room)
     # quickly also if it is one of many ways to cut the step: all of them are looked at
     quick = quick or part.num_runs > 1
     if not math.isinf(known_s):
@@ -201,34 +209,67 @@ def _mix(
     return next((each for each in tighter if each.peak_bytes <= room_bytes), found)
 
 
+def _looked_at(
+    task: StepRequest, part: StepPart, rough: Way, cost: StepCost, blocks: Blocks, budget_bytes: float
+) -> Way:
+    """Return what blocks that are run again need, worked out from the plain step, with a mix where that is too much.
+
+    The estimate knows each storage's life in the plain step. What a block recomputes lives otherwise: all of it at
+    once, beside gradients that wait for it. Where a step can be followed that does it, it is before it is taken.
+    """
+    twice = StepCost(run_twice(cost, blocks.paths), is_part=cost.is_part)
+    calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks) + BUFFER_CALLS * _num_norms(cost, blocks)
+    # saved tensors are known by name only where the step was followed
+    may_mix = task.blocks_of is not None
+    found = _with_blocks(task, part, rough, twice, blocks, calls, budget_bytes, may_mix=may_mix)
+    if task.blocks_of is None:
+        return found
+    return replace(found, confirm=cache(partial(_confirmed, task, part, rough, cost, blocks, budget_bytes)))
+
+
 def _confirmed(
     task: StepRequest, part: StepPart, rough: Way, cost: StepCost, blocks: Blocks, budget_bytes: float
 ) -> Way:
-    """Return what blocks that are run again need by following the step that does it, with a mix where that is too much.
-
-    The estimate knows each storage's life in the plain step. What a block recomputes lives otherwise: all of it at
-    once, beside gradients that wait for it.
-    """
+    """Return what blocks that are run again need by following the step that does it."""
     assert task.blocks_of is not None
     try:
-        facts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
+        facts: StepFacts = task.blocks_of(part.num_samples, part.side_px, blocks.paths)
     except TraceError as error:  # a block that does otherwise the second time, say
         return replace(rough, fails=str(error), confirm=None)
-    traced = StepCost(facts, is_part=cost.is_part)
     calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks)
+    traced = StepCost(facts, is_part=cost.is_part)
+    return _with_blocks(task, part, rough, traced, blocks, calls, budget_bytes)
+
+
+def _with_blocks(
+    task: StepRequest,
+    part: StepPart,
+    rough: Way,
+    cost: StepCost,
+    blocks: Blocks,
+    calls: float,
+    budget_bytes: float,
+    *,
+    may_mix: bool = True,
+) -> Way:
+    """Return the way of a step in which blocks run again, with a mix on top where it is too full without."""
     waiting_bytes = part.waiting_bytes(task, cost)
     alone = replace(
         rough,
-        peak_bytes=traced.peak_bytes() + waiting_bytes,
-        step_s=seconds_of(task, part.num_runs, traced, Again(0.0, calls)),
+        peak_bytes=cost.peak_bytes() + waiting_bytes,
+        step_s=seconds_of(task, part.num_runs, cost, Again(0.0, calls)),
         confirm=None,
     )
-    recipes = find_recipes(traced, task.again_s or task.op_s)
-    if alone.peak_bytes <= budget_bytes:
+    if alone.peak_bytes <= budget_bytes or not may_mix:
         return alone
+    recipes = find_recipes(cost, task.again_s or task.op_s)
     # quickly: this is one of several sets of blocks, and by what gaps come on top it either fits or does not
-    found = _mix(task, part, traced, recipes, budget_bytes, quick=True)
-    held = Arena(traced).held_bytes(found.changed) > SURE * task.held_bytes if part.num_runs == 1 else False
+    arena = Arena(cost)
+    for share in (1.0, *_TIGHTER):
+        found = _mix(task, part, cost, recipes, share * budget_bytes, quick=True, more_calls=calls)
+        held = part.num_runs == 1 and arena.held_bytes(found.changed) > SURE * task.held_bytes
+        if not held:
+            break
     if held or found.peak_bytes + waiting_bytes >= alone.peak_bytes:
         return alone
     again = of_mix(found)
@@ -236,7 +277,7 @@ def _confirmed(
         alone,
         name=f"{rough.name}, {in_words(found)}",
         peak_bytes=found.peak_bytes + waiting_bytes,
-        step_s=seconds_of(task, part.num_runs, traced, replace(again, num_calls=again.num_calls + calls)),
+        step_s=seconds_of(task, part.num_runs, cost, replace(again, num_calls=again.num_calls + calls)),
         settings={**part.settings, "recompute": found.as_recompute(blocks.paths), "swap": found.swap},
     )
 
@@ -304,6 +345,12 @@ def _of_blocks(cost: StepCost, blocks: Blocks) -> Again:
     ops = [op for op in cost.facts.ops[: cost.turn] if lies_in(op.module, *blocks.paths)]
     num_calls = CHECKPOINTED_CALLS * _num_kept(cost, blocks) + sum(map(host_calls, ops))
     return Again(blocks.cost_s, num_calls)
+
+
+def _num_norms(cost: StepCost, blocks: Blocks) -> int:
+    """Count the norms of blocks that put statistics aside when they run again."""
+    forward = cost.facts.ops[: cost.turn]
+    return sum(1 for op in forward if "batch_norm" in op.kind and lies_in(op.module, *blocks.paths))
 
 
 def _num_kept(cost: StepCost, blocks: Blocks) -> int:

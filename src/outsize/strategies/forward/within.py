@@ -6,12 +6,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -20,6 +20,7 @@ from outsize.measure.tensors import Shapes, format_shapes, num_values, shapes_of
 from outsize.plan.plan import Plan, Recompute
 from outsize.strategies.blocks import checkpointed
 from outsize.strategies.compat import takes_no_hooks
+from outsize.strategies.forward.owned import Owned, RunOwned
 from outsize.strategies.forward.saving_tensors import unmet_by, waits_of
 from outsize.strategies.kernels import made_later
 from outsize.strategies.replaced import forward_of, run_instead
@@ -30,9 +31,16 @@ class Within:
     """A block in which every call of the model runs as the plan says; outside of it, the model is as it was."""
 
     def __init__(
-        self, model: nn.Module, plan: Plan, recorded: str | None, planned: Sequence[Shapes] = ()
+        self,
+        model: nn.Module,
+        plan: Plan,
+        recorded: str | None,
+        planned: Sequence[Shapes] = (),
+        owned: Owned | None = None,
     ) -> None:
         self.plan = plan
+        self._owned = owned
+        self._run_owned: RunOwned | None = None  # inside the block
         self.recorded = recorded  # why facts are those of one real step; None: they were followed on shapes
         self._model = model
         # what the model was given in the step that was planned: the largest call, and how many there were
@@ -54,6 +62,23 @@ class Within:
             undo.pop_all()
         return self
 
+    def step(self, batch: Any, *, weight: float = 1.0) -> Tensor:
+        """Run forward, loss and backward of a batch as planned, and return the loss.
+
+        Gradients are added to those that are there. Of several batches for one step of the optimizer each has its
+        `weight`: what its loss is multiplied by before backward.
+        """
+        if self._run_owned is not None:
+            return self._run_owned(batch, weight)
+        problem = "fit.step cannot run"
+        if self._owned is None:
+            found, needed = "outsize.within without a loss", "what backward begins at"
+            remedy = "give loss=lambda model, batch: ..., or call the model and backward yourself"
+        else:
+            found, needed = "a call outside of the block", "the plan in force"
+            remedy = "call it inside of: with outsize.within(...) as fit"
+        raise PlanError(explain(problem, found, needed, remedy))
+
     def _enter(self) -> None:
         _ACTIVE.append(self._model)
         self._block.callback(_ACTIVE.remove, self._model)
@@ -63,6 +88,11 @@ class Within:
             self._saved = self._saving()
             self._block.callback(register_module_forward_pre_hook(self._notice()).remove)
             self._block.enter_context(_uncompiled(self._model))
+
+        if self._owned is not None:
+            shuttle = None if self._saved is None else self._saved.shuttle
+            tell = partial(self._tell, "capture", stacklevel=3)
+            self._run_owned = self._owned.prepared(self._model, tell, shuttle)
 
         # functions, for a copy of the model that is made meanwhile has the same ones, and not copies of all this
         def begin(module: nn.Module, _: Any) -> None:
@@ -91,7 +121,7 @@ class Within:
             self._tell("other calls", _of_other_calls("no call of the model"), stacklevel=3)
         self._call.close()
         self._block.close()
-        self._saved = None
+        self._saved = self._run_owned = None
 
     def _notice(self) -> Callable[[nn.Module, Any], None]:
         """Return a hook that sees parts of the model called by themselves."""
