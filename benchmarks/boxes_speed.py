@@ -94,7 +94,7 @@ def train(job: Job, batch: int, options: argparse.Namespace) -> dict:
         device = ours.batch.images.device
         images = normalise(ours.batch.images, ours.batch.valid, ours.statistics).contiguous()
         targets = ours.batch.targets
-        # built anew: nothing that ours does to its layers is in it
+        # built again: nothing that ours does to its layers is in it
         model = build_model(
             "fastbox", num_classes=len(job.data.classes), in_channels=3, encoder=options.encoder
         )

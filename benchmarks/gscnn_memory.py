@@ -57,7 +57,7 @@ def main() -> None:
                 else []
             )
             print("\n".join(page), flush=True)
-            if options.out is not None:  # after each, lest a later one take it along
+            if options.out is not None:  # after each, or a later one would take it along
                 options.out.write_text("\n".join(page))
                 write_measurement(options.out.with_name(f"{options.out.stem}-{side}-{batch}.json"), found)
 

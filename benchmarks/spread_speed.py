@@ -1,7 +1,7 @@
 """One picture on several ranks beside the whole of it in one process: time and memory of a step; interleaved.
 
     python benchmarks/spread_speed.py --rounds 10 --px 768                # borders exchanged, with batch norm
-    python benchmarks/spread_speed.py --rounds 10 --px 768 --recompute    # halos computed anew, without
+    python benchmarks/spread_speed.py --rounds 10 --px 768 --recompute    # halos recomputed, without
 
 A round is a step of the whole by rank 0 alone, then one of all ranks together. The ratio is the time of the first over
 that of the second and over the ranks; memory is what a step adds to the process at its fullest (Linux).
@@ -68,7 +68,7 @@ def _step(world: World, asked: argparse.Namespace, *, together: bool) -> Callabl
 
 def _measured(run: Callable[[], None]) -> tuple[float, float]:
     """Return the seconds of a step, and the MiB that it adds at its fullest."""
-    Path("/proc/self/clear_refs").write_text("5")  # begins the mark of the fullest anew
+    Path("/proc/self/clear_refs").write_text("5")  # begins the mark of the fullest again
     before, began_s = _kib("VmRSS"), time.perf_counter()
     run()
     return time.perf_counter() - began_s, (_kib("VmHWM") - before) / 1024
@@ -93,7 +93,7 @@ def _rank(asked: argparse.Namespace) -> None:
         if world.is_owner:
             for name, found in (("time", ratios), ("memory", memory)):
                 print(f"{name}: median {statistics.median(found):.3f}, {min(found):.3f} to {max(found):.3f}")
-            how = "halos computed anew" if asked.recompute else "borders exchanged, batch norm"
+            how = "halos recomputed" if asked.recompute else "borders exchanged, batch norm"
             print(f"{world.size} ranks, {asked.px} px, width {asked.width}, {how}, torch {torch.__version__}")
 
 

@@ -154,7 +154,7 @@ def _batch(side: int, device: torch.device) -> Batch:
 
 def _begin(device: torch.device) -> int:
     if device.type == "cpu":
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts over
         return _status_bytes("VmRSS")
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)

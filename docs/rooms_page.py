@@ -22,7 +22,7 @@ Graph = dict[str, set[str]]
 
 
 def page() -> str:
-    """Return DESIGN.md with every drawing made anew."""
+    """Return DESIGN.md with every drawing made again."""
     text = PAGE.read_text(encoding="utf-8")
     return _PLACE.sub(lambda place: place[1] + drawing(place[2]) + place[3], text)
 

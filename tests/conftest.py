@@ -84,7 +84,7 @@ def gang() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest test, lest all wait for it at the end; leave a GPU to tests that run alone."""
+    """Begin with the longest test, so that not all wait for it at the end; leave a GPU to tests that run alone."""
     items.sort(key=lambda item: item.path.name != "test_resume.py")
     if "PYTEST_XDIST_WORKER" in os.environ:
         for item in items:

@@ -1,4 +1,4 @@
-"""Loads, once and before processes are forked, what each of them would else take a second or two to load anew."""
+"""Loads, once and before processes are forked, what each of them would else take a second or two to load again."""
 
 from __future__ import annotations
 

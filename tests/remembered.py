@@ -1,7 +1,7 @@
 """What is found out about a network without computing, found once for all tests that ask alike: it takes seconds.
 
 Halos and steps on shapes are remembered, of networks of libraries and of outsize, not of those that tests make up.
-What is asked with anything that cannot be told apart by its text is found anew.
+What is asked with anything that cannot be told apart by its text is found again.
 """
 
 from __future__ import annotations

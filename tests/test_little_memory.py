@@ -12,7 +12,7 @@ import pytest
 
 MIB = 2**20
 LIMITS_MIB = (3000, 4600, 5120, 5400, 5800, 8192)
-_PATIENCE_S = 300  # a hang lasts for ever, and a job of this size half a minute on a busy machine
+_PATIENCE_S = 300  # a hang lasts forever, and a job of this size half a minute on a busy machine
 _CODE = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2)

@@ -188,7 +188,7 @@ def refuse_bad(model: nn.Module, path: Path, remedy: str) -> None:
 
 def to_device(model: nn.Module, device: torch.device, *, channels_last: bool = True) -> nn.Module:
     """Move a model to where it runs; channels last is the faster layout on GPUs and CPUs alike."""
-    # in this order: what is laid out anew on a GPU leaves gaps between weights there, for good
+    # in this order: what is laid out again on a GPU leaves gaps between weights there, for good
     if channels_last:
         for each in (*model.parameters(), *model.buffers()):
             if each.dim() == 4:  # module.to() would refuse a model with weights of five axes, as of Conv3d

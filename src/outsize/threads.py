@@ -1,4 +1,4 @@
-"""A pool of threads whose user does not wait for ever: one that has died, as without memory, is seen and named.
+"""A pool of threads whose user does not wait forever: one that has died, as without memory, is seen and named.
 
 A thread that cannot even say what went wrong leaves a future that nobody will ever fill.
 """

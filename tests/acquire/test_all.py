@@ -71,7 +71,7 @@ def test_a_faulty_server_gives_the_file_in_the_end(
 ) -> None:
     server.has_tags = has_tags
     if not has_tags:
-        faults = faults[:2]  # each begins anew: that is no progress
+        faults = faults[:2]  # each starts over: that is no progress
     server.faults = {"/a": list(faults)}
     done = _fetch(server, tmp_path, "a", "b")
     assert (done.missed, _whole(tmp_path)) == ((), {"a", "b"})

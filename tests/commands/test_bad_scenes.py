@@ -17,7 +17,7 @@ import rasterio
 def rewritten(
     good: Path, path: Path, change: Callable[[Any], Any] = lambda pixels: pixels, **profile: Any
 ) -> Path:
-    """Write a scene anew with other pixels or another profile; names of bands are kept."""
+    """Write a scene again with other pixels or another profile; names of bands are kept."""
     with rasterio.open(good) as file:
         pixels, names = change(file.read()), file.descriptions
         kept = {key: file.profile[key] for key in ("crs", "transform", "nodata")}

@@ -339,4 +339,4 @@ def test_a_plan_for_ranks_of_this_machine_is_that_of_their_training(job_path: Pa
     assert shared["machine"][0]["text"] == "for 2 processes on the CPU of this machine, float32"
     assert two["limit_bytes"] < one["limit_bytes"], "host memory is shared"  # type: ignore[operator]
     (kept,) = shared["kept"]
-    assert "made anew when they train" in str(kept["text"])
+    assert "made again when they train" in str(kept["text"])

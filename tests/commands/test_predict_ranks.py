@@ -120,7 +120,7 @@ def test_an_area_of_interest_holds_for_all_ranks(
 
 
 def _verb(words: list[str], hold_at: int | None = None) -> None:
-    """Be one rank that runs a command line; it stands still when so many tiles are done, lest it be over too soon."""
+    """Be one rank that runs a command line; it stands still when so many tiles are done."""
     if hold_at is not None:
         write, out = TileStore.write, Path(words[4])
 

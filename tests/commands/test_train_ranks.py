@@ -110,7 +110,7 @@ def test_a_training_whose_ranks_are_killed_ends_with_the_same_weights(job_path: 
         for name, value in load_file(run.last).items():
             assert value.equal(expected[name]), name
         if "was killed by SIGKILL in" in said:
-            assert "all ranks begin anew" in said
+            assert "all ranks start over" in said
     assert num_killed
 
 

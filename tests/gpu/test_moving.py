@@ -144,7 +144,7 @@ def test_a_recorded_step_moves_and_makes_again_as_the_step_itself(recompute: boo
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.cuda.mem_get_info()[0] > free_bytes
-    step(_batch(), last=True)  # recorded anew
+    step(_batch(), last=True)  # recorded again
 
 
 def _apart(ours: list[Tensor], theirs: list[Tensor]) -> float:

@@ -1,4 +1,4 @@
-"""Findings are made once, and made anew where what is remembered cannot be read."""
+"""Findings are made once, and made again where what is remembered cannot be read."""
 
 from __future__ import annotations
 

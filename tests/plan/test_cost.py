@@ -18,7 +18,7 @@ def test_what_is_held_during_each_operation(small_step: StepFacts) -> None:
 
 
 def test_a_storage_made_anew_is_gone_in_between(small_step: StepFacts) -> None:
-    held = [each // KIB for each in StepCost(small_step).live_bytes(Changed(anew={3: 5}))]
+    held = [each // KIB for each in StepCost(small_step).live_bytes(Changed(recomputed={3: 5}))]
     assert held == [4, 6, 6, 8, 8, 12, 8, 8, 4]
 
 

@@ -16,8 +16,8 @@ from tests.remembered import remembering
 from outsize.ranks import World
 from outsize.ranks.meeting import Meeting
 
-_LIMIT_S = 120  # of a function that hangs: no test waits for ever
-_MEET_S = 120  # gloo was seen to wait for ever, once in a long row of groups that one store had served
+_LIMIT_S = 120  # of a function that hangs: no test waits forever
+_MEET_S = 120  # gloo was seen to wait forever, once in a long row of groups that one store had served
 _MET = "met"
 
 
@@ -32,7 +32,7 @@ class Gang:
     def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Return what `function(world, *args)` returns on each of the first `size` ranks."""
         if not self._meet(size, function, *args):
-            warnings.warn("ranks did not meet: they are started anew", stacklevel=2)
+            warnings.warn("ranks did not meet: they are started again", stacklevel=2)
             self.close()
             self._start()
             assert self._meet(size, function, *args), "ranks do not meet"

@@ -67,7 +67,7 @@ def test_a_rank_that_is_killed_has_all_begin_anew(tmp_path: Path) -> None:
     told: list[str] = []
     assert _launch(tmp_path, "die", told) == 0
     assert _read(tmp_path) == ["die 2\ngo on --resume 2\n"] * 2
-    assert told == ["rank 1 was killed by SIGKILL in start: all ranks begin anew, from what was saved last"]
+    assert told == ["rank 1 was killed by SIGKILL in start: all ranks start over, from what was saved last"]
 
 
 def test_ranks_that_are_killed_again_are_given_up(tmp_path: Path) -> None:

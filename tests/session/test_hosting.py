@@ -144,7 +144,7 @@ def test_a_training_with_weights_on_the_host_leaves_the_same_files_and_is_resume
         torch.testing.assert_close(found[name], value, rtol=2e-3, atol=2e-4)
 
 
-@pytest.mark.skipif(not hasattr(FSDPModule, "reset_iter_state"), reason="this torch cannot begin anew")
+@pytest.mark.skipif(not hasattr(FSDPModule, "reset_iter_state"), reason="this torch cannot start over")
 @pytest.mark.parametrize("fails_in", [pytest.param("forward", marks=pytest.mark.long), "backward"])
 def test_memory_that_runs_out_with_weights_on_the_host_costs_a_step(
     job_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str

@@ -116,7 +116,7 @@ STOPS: dict[str, Callable[[], None]] = {
 
 
 def stop_at_random(job: Path, folder: Path) -> None:
-    """Stop a training ten times, each time at another moment, and let it go on each time; then the same anew."""
+    """Stop a training ten times, each time at another moment, and let it go on each time; then the same again."""
     preloaded.load()
     start_s = time.monotonic()
     outcomes: dict[str, Any] = {"undisturbed": run_child(job, folder / "undisturbed", "new")}

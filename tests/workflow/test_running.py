@@ -62,7 +62,7 @@ def test_a_stage_that_fails_is_named_with_its_line_and_others_go_on(tmp_path: Pa
 
 
 def test_stages_that_use_different_things_run_side_by_side(tmp_path: Path) -> None:
-    """Each waits for the other to begin: one after the other they would wait for ever."""
+    """Each waits for the other to begin: one after the other they would wait forever."""
     meet = "(here / '{0}.here').touch(); [time.sleep(0.01) for _ in iter((here / '{1}.here').exists, True)]"
     pair = [
         stage(tmp_path, one, meet.format(one, other) + f"; (here / '{one}.out').touch()", verb=verb)

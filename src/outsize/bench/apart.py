@@ -1,7 +1,7 @@
 """The step of a job in processes of their own: what differs between processes is part of what is measured.
 
 this process    starts, asks by a pipe, waits
-another one     torch loaded anew, the model copied, steps run; answers by the pipe
+another one     torch loaded again, the model copied, steps run; answers by the pipe
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def make_measured_step(
     shape = (section.batch, num_bands, *section.window_px)
     found = make_up_step(model, task, section, shape, num_classes, device, bf16=bf16)
     trained = [each for each in found.model.parameters() if each.requires_grad]
-    # in memory of their own, lest they leave gaps between what stays
+    # in memory of their own, or they would leave gaps between what stays
     apart = use_mem_pool(MemPool()) if trained and all(each.is_cuda for each in trained) else nullcontext()
     with apart:
         for parameter in trained:

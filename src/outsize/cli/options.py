@@ -65,7 +65,7 @@ Spread = Annotated[
     typer.Option(
         "--spread",
         metavar="WAY",
-        help="How pictures lie on several GPUs: whole, exchange (parts, borders sent), recompute (parts, halos anew).",
+        help="How pictures lie on several GPUs: whole, exchange (parts, borders sent), recompute (parts with halos).",
     ),
 ]
 Shard = Annotated[

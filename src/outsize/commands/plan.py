@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from outsize.planning.jobs import Planned
 
 _FOR_MACHINE = "a plan for another machine is none for this one"
-_FOR_RANKS = "a plan for several ranks is made anew when they train"
+_FOR_RANKS = "a plan for several ranks is made again when they train"
 
 
 def plan(

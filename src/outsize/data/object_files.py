@@ -100,7 +100,7 @@ class ObjectFiles:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[ObjectFiles], tuple[()]]:
-        """In another process, files are read anew."""
+        """In another process, files are read again."""
         return ObjectFiles, ()
 
     def of(self, path: Path, shrink: int = 1) -> HeldObjects:

@@ -1,4 +1,4 @@
-"""Reads plain files whole, up to a size: a pipe would wait for ever, a device never ends, a giant takes all memory."""
+"""Reads plain files whole, up to a size: a pipe would wait forever, a device never ends, a giant takes all memory."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def listed_before_marks(entry: Mapping[str, Any]) -> set[str]:
 def choose_names(folder: Path, scenes: Sequence[Path]) -> list[str]:
     """Return a name for the map of each scene, without ending: its stem, behind folders where several are alike.
 
-    A name once given stays with its scene, so that predicting some scenes anew replaces their own maps only.
+    A name once given stays with its scene, so that predicting some scenes again replaces their own maps only.
     """
     known = read_ledger(folder)
     owners = {Path(entry["map"]).stem: key for key, entry in known.items()}

@@ -38,7 +38,7 @@ def recall_or_make(
     """Return what `read` makes of the file of this name, or make it now and remember it, if it `lasts`.
 
     `read` gets the tree that the file holds; it returns None, or raises, where that is broken or not sound: then it is
-    made anew. What is found out while others use the device is good for now at most.
+    made again. What is found out while others use the device is good for now at most.
     """
     folder = _own_folder(warn)
     known = None if folder is None else _recall(folder / name, read)

@@ -1,7 +1,7 @@
 """FastBox: an encoder, and on its coarsest grid one box for each cell, looked at a second time with finer features.
 
 pictures -> encoder -> deep (32 px a cell) -> inner -> box, confidence
-               '-----> early (8 px) -- read at 9 points of the box --> delta of the box, confidence anew
+               '-----> early (8 px) -- read at 9 points of the box --> delta of the box, new confidence
 https://arxiv.org/abs/1612.07695
 """
 

@@ -1,12 +1,12 @@
-"""Predicts from a step's facts what it holds at its fullest, also where a plan makes tensors anew instead of keeping.
+"""Predicts from a step's facts what it holds at its fullest, also where a plan recomputes what it could keep.
 
 A storage that is recomputed lives twice, with nothing in between:
 
-    op        0 . . . . . . . . | . . . . . . . . 17
-    kept      ----born=================dies-----
-    anew      ----born==|...............|=======--     forward lets go; first use in backward
-    twice     ----born==============|------------      what leaves a block stays for those outside,
-                                      |=======--       and is recomputed for those inside
+    op           0 . . . . . . . . | . . . . . . . . 17
+    kept         ----born=================dies-----
+    recomputed   ----born==|...............|=======--     forward lets go; first use in backward
+    twice        ----born==============|------------      what leaves a block stays for those outside,
+                                         |=======--       and is recomputed for those inside
 """
 
 from __future__ import annotations
@@ -25,18 +25,14 @@ from outsize.units import Size
 class Changed:
     """What a plan changes in the lives of storages."""
 
-    anew: Mapping[int, int] = field(
-        default_factory=dict
-    )  # dropped after forward, recomputed at this operation
-    held: Mapping[int, int] = field(
-        default_factory=dict
-    )  # kept until before this operation, for others to be made
-    twice: Mapping[int, tuple[int, int]] = field(
-        default_factory=dict
-    )  # kept until before the first operation, and recomputed at the second
-    passing: Mapping[int, int] = field(
-        default_factory=dict
-    )  # bytes on the way to what is recomputed, more than the operation makes itself when they are gone
+    # dropped after forward, recomputed at this operation
+    recomputed: Mapping[int, int] = field(default_factory=dict)
+    # kept until before this operation, for others to be made
+    held: Mapping[int, int] = field(default_factory=dict)
+    # kept until before the first operation, and recomputed at the second
+    twice: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    # bytes on the way to what is recomputed, more than the operation makes itself when they are gone
+    passing: Mapping[int, int] = field(default_factory=dict)
 
 
 NOTHING = Changed()
@@ -50,7 +46,7 @@ def merged(first: Changed, second: Changed) -> Changed:
     passing = dict(first.passing)
     for op, num_bytes in second.passing.items():
         passing[op] = passing.get(op, 0) + num_bytes
-    return Changed({**first.anew, **second.anew}, held, {**first.twice, **second.twice}, passing)
+    return Changed({**first.recomputed, **second.recomputed}, held, {**first.twice, **second.twice}, passing)
 
 
 @dataclass(frozen=True)
@@ -194,8 +190,8 @@ class StepCost:
         index = storage.index
         if self.is_part and storage.role == "gradient":
             return [(-1, storage.dies), (storage.born, storage.born + 2)]  # it is made, then added
-        if index in changed.anew:
-            return [(storage.born, self.let_go[index]), (changed.anew[index], storage.dies)]
+        if index in changed.recomputed:
+            return [(storage.born, self.let_go[index]), (changed.recomputed[index], storage.dies)]
         if index in changed.twice:
             gone, back = changed.twice[index]
             return [(storage.born, gone), (back, storage.dies)]

@@ -139,7 +139,7 @@ class Spatial:
     grid: tuple[int, int]
     picture_px: tuple[int, int]  # height, width
     stride_px: int  # parts begin at multiples of it
-    # None: layers exchange their borders. Else every rank computes what lies so far around its part anew: rows, columns
+    # None: layers exchange their borders. Else every rank recomputes what lies so far around its part: rows, columns
     halo_before_px: tuple[int, int] | None = None
     halo_after_px: tuple[int, int] | None = None
 

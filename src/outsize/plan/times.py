@@ -120,7 +120,7 @@ MOVED_CALLS = (
     4.0  # for each storage that is moved: two copies, their marks and waits, and the Python between them
 )
 
-# On a CPU a convolution's gradients take so much longer apart, for each part puts its input in order anew: steps of a
+# On a CPU a convolution's gradients take so much longer apart, for each part puts its input in order: steps of a
 # U-Net and of ERFNet took 13 and 19 % longer with backward split (torch 2.15, one thread).
 _SPLIT_ON_HOST = 0.3
 

@@ -82,7 +82,7 @@ class Processes:
             process.join()
 
     def _begin(self) -> None:
-        # not forked: a copy of this process would inherit the locks of GDAL's threads, and wait for ever
+        # not forked: a copy of this process would inherit the locks of GDAL's threads, and wait forever
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["outsize.prepare.piece", "rasterio", "numpy"])
         self._others = set(multiprocessing.active_children())
@@ -153,7 +153,7 @@ class DaskWorkers:
 
 
 def _soon(make: Callable[[], Any], timeout_s: float) -> Any:
-    """Return what is made within a time: Dask itself waits for ever for a server that takes a call and says nothing."""
+    """Return what is made within a time: Dask itself waits forever for a server that takes a call and says nothing."""
     found: Future[Any] = Future()
 
     def work() -> None:

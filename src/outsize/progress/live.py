@@ -24,7 +24,7 @@ from rich.text import Text
 from outsize.units import format_bytes
 
 _BAR_CHARS = 30
-_PER_SECOND = 4  # a panel is drawn anew
+_PER_SECOND = 4  # a panel is drawn again
 
 
 class LiveView(Protocol):

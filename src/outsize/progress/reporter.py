@@ -94,7 +94,7 @@ class Reporter:
 
     @contextmanager
     def beside(self, look: Callable[[], Mapping[str, object]]) -> Iterator[None]:
-        """Show what `look` tells beside all bars of the block: it is asked when a bar is shown anew."""
+        """Show what `look` tells beside all bars of the block: it is asked when a bar is shown again."""
         before, self._look = self._look, look
         try:
             yield

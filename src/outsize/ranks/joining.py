@@ -188,7 +188,7 @@ def _refuse_strangers(store: Store, world: World, fingerprint: Mapping[str, str]
         for name in fingerprint
     }
     store.add("compared", 1)
-    if world.is_owner:  # lest the store goes before all have read it
+    if world.is_owner:  # or the store would go before all have read it
         until_s = time.monotonic() + _COMPARE_S
         while store.add("compared", 0) < world.size and time.monotonic() < until_s:
             time.sleep(_LOOK_S)

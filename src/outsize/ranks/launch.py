@@ -1,4 +1,4 @@
-"""Starts the ranks of a job on this machine by torchrun's own launcher, and begins anew where one was killed."""
+"""Starts the ranks of a job on this machine by torchrun's own launcher, and starts over where one was killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def launch(
 ) -> int:
     """Run `python WORDS` on so many ranks and return the exit code of the one that failed first; 0 where none did.
 
-    Where a rank is killed by a signal all begin anew, up to `restarts` times, with the words that `again` makes. A
+    Where a rank is killed by a signal all start over, up to `restarts` times, with the words that `again` makes. A
     rank that ends by itself has said why: it would say so again.
     """
     if "LOGLEVEL" not in os.environ:
@@ -67,7 +67,7 @@ def launch(
                 ) from error
             words = list(again(words))
             say(
-                f"rank {rank} was killed by {name} in {phases.of(rank)}: all ranks begin anew, from what was saved last"
+                f"rank {rank} was killed by {name} in {phases.of(rank)}: all ranks start over, from what was saved last"
             )
         else:
             return 0

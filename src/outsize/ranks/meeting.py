@@ -2,7 +2,7 @@
 
     round 0   step 1, step 2, memory runs out on rank 1 --> it says so, and leaves the group
               the others' collectives fail               --> they look whether somebody said so, and leave, too
-    round 1   all meet anew and agree on what comes next
+    round 1   all meet again and agree on what comes next
 
 Numbers of the host go by gloo and never wait for a GPU, or if they are few and all ranks on one machine by `near`;
 tensors of GPUs go by NCCL, where each rank has one for itself.
@@ -96,7 +96,7 @@ class Meeting:
             return False
 
     def renew(self) -> None:
-        """Meet anew, all of them, after a round that was broken off."""
+        """Meet again, all of them, after a round that was broken off."""
         self._leave()
         self._round += 1
         self._begin()
@@ -150,7 +150,7 @@ class Meeting:
     def _leave(self) -> None:
         if not dist.is_initialized():
             return
-        if "nccl" in self._backend:  # its kernels would wait for the others for ever
+        if "nccl" in self._backend:  # its kernels would wait for the others forever
             for group in (*self._groups.values(), dist.group.WORLD):
                 group._get_backend(torch.device("cuda")).abort()  # type: ignore[union-attr]
         for near in self._near.values():

@@ -28,7 +28,7 @@ class World:
     size: int = 1
     local_rank: int = 0  # among those on this machine
     local_size: int = 1
-    attempt: int = 0  # how often torchrun has begun anew
+    attempt: int = 0  # how often torchrun has started over
     members: tuple[int, ...] = ()  # of some of a job's processes: their ranks among all; (): these are all
     pulse: Pulse | None = field(default=None, compare=False, repr=False)
     meeting: Meeting | None = field(default=None, compare=False, repr=False)

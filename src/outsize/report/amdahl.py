@@ -20,7 +20,7 @@ _BEFORE_TRAINING = {
     "check",
     "plan",
     "demo",
-}  # what holds for a training begun anew, too
+}  # what holds for a training started over, too
 _REST = "other"
 
 
@@ -46,7 +46,7 @@ def speedup(share: float, factor: float) -> float:
 
 
 def of_this_training(accounts: Sequence[Account]) -> list[Account]:
-    """Return the accounts since the last training was begun anew, and what it stands on from before."""
+    """Return the accounts since the last training was started over, and what it stands on from before."""
     begun = [number for number, each in enumerate(accounts) if each.verb == "train" and not each.goes_on]
     first = begun[-1] if begun else 0
     stands_on = {each.verb: each for each in accounts[:first] if each.verb in _BEFORE_TRAINING}

@@ -67,7 +67,7 @@ def _draw_axes(axes: Axes, measured: Tree) -> list[_Point]:
     axes.grid(color="#e3e6ea", zorder=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(0, 1.18 * largest_bytes / unit_bytes)
-    axes.set_ylim(0, edge_ms)  # from 0, lest a little more time looks like many times as much
+    axes.set_ylim(0, edge_ms)  # from 0, or a little more time would look like many times as much
     _draw_budgets(axes, measured["rows"], unit_bytes)
     _draw_points(axes, points)
     resident = measured["resident_bytes"] / unit_bytes

@@ -114,7 +114,7 @@ def _open_log(
 
 
 def _taken_up(state: Any, feed: Feed, model: nn.Module) -> Any:
-    """Let the feed go on where a saved training stood, and return what the loop goes on with; None begins anew."""
+    """Let the feed go on where a saved training stood, and return what the loop goes on with; None starts over."""
     from outsize.strategies.offload import as_held
 
     if state is None:

@@ -52,7 +52,7 @@ def resumes(run: RunFolder, job: Job, mode: str) -> bool:
         found = f"weights of a training ({run.best.name}), and no {run.state.name} to continue from"
         remedy = (
             f"start another run from these weights (--set train.init={run.path.as_posix()} --set run="
-            f"{run.path.as_posix()}-2), or add --overwrite to begin anew and lose them"
+            f"{run.path.as_posix()}-2), or add --overwrite to start over and lose them"
         )
         raise RunError(explain(f"run {run.path} exists", found, "an empty folder", remedy))
     return False
@@ -232,7 +232,7 @@ def with_resume(words: Sequence[str]) -> list[str]:
 def begin(run: RunFolder, job: Job) -> None:
     """Clear away an earlier training and what was said of its weights; only now, when nothing stands in the way.
 
-    Maps stay until they are predicted anew, but without their ledger they are not taken for those of the new weights.
+    Maps stay until they are predicted again, but without their ledger they are not taken for those of the new weights.
     """
     from outsize.infer.ledger import LEDGER
     from outsize.tasks import info_of

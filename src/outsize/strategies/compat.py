@@ -54,7 +54,7 @@ def made_by(function: type[torch.autograd.Function], tensor: Tensor) -> Any | No
 def no_global_hooks() -> Iterator[None]:
     """Inside the block no module calls the hooks that were set for all modules.
 
-    torch.compile would take them into the code of a block, and compile anew whenever one of them is another.
+    torch.compile would take them into the code of a block, and compile again whenever one of them is another.
     """
     tables: list[dict[int, Any]] = [getattr(torch_module, name) for name in _HOOKS]
     held = [dict(table) for table in tables]
@@ -114,7 +114,7 @@ def drop_pool(index: int, pool: tuple[int, int]) -> None:
 
 
 def drop_workspaces() -> None:
-    """Give back what cuBLAS keeps for its next product; it takes it anew.
+    """Give back what cuBLAS keeps for its next product; it takes it again.
 
     https://github.com/pytorch/pytorch/blob/main/torch/_inductor/cudagraph_trees.py (clear_cublas_manager)
     """

@@ -86,7 +86,7 @@ def _keep_code_to_ourselves() -> None:
         return
     try:
         folder = folder_for_code()
-    except (NotPrivateError, OSError):  # then all is compiled anew in each process, no more
+    except (NotPrivateError, OSError):  # then all is compiled in each process, no more
         folder = folder_for_now()
     os.environ[_FOLDER_OF_CODE] = str(folder / "inductor")
 

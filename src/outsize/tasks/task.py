@@ -108,7 +108,7 @@ class Task:
     # maps that samples have besides their bands; whether each pixel's part of the losses hangs on that pixel alone
     wanted_maps: Callable[[nn.Module, str], tuple[str, ...]] = lambda *_: ()
     is_local: Callable[[str], bool] = lambda _: False
-    spreads: bool = False  # ranks may share the tiles of a scene: `predict` heeds the world of its settings
+    spreads: bool = False  # ranks may share the tiles of a scene: `predict` follows the world of its settings
     tiles_train: bool = True  # a training window may be cut into tiles
     records: bool = True  # its steps call the same kernels on the same shapes, so that they may be captured
 

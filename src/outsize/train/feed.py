@@ -69,7 +69,7 @@ class BatchMaker:
         self, batch: Batch, tile: Tile, count: Callable[..., Mapping[str, float]], num_px: NDArray[np.int64]
     ) -> Made:
         """Cut this process's part out of pictures; what there is of classes the first of those that share them says."""
-        part = batch.crop(tile.read, tile.core).each(torch.clone)  # lest the whole stays in memory
+        part = batch.crop(tile.read, tile.core).each(torch.clone)  # or the whole would stay in memory
         totals = count(part.targets, part.maps)
         return replace(part, totals=totals), num_px if tile.index == 0 else num_px[:0]
 

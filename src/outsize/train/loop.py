@@ -192,7 +192,7 @@ def _run_epoch(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # now, not before the next: validation has no room for them
         waits.mark_work()
-        del batch  # lest it stays beside the next one
+        del batch  # or it would stay beside the next one
         position = replace(position, step=position.step + 1, total_steps=position.total_steps + 1)
         position = replace(position, spent_s=spent_s())
         # from end to end, so that the log's wait for a GPU, which it has once in a while, is counted too

@@ -17,7 +17,7 @@ _PASSED_ON = (OutsizeError, ValueError, LookupError, RuntimeError)
 
 
 class Patience:
-    """Calls what asks a database in a thread of its own, for a driver may wait for ever."""
+    """Calls what asks a database in a thread of its own, for a driver may wait forever."""
 
     def __init__(self, address: str, patience_s: float = PATIENCE_S) -> None:
         """Name the address as a message may show it: without a password."""

@@ -55,7 +55,7 @@ def run_trial(
 ) -> Ended:
     """Train the job of a run to its end, or until it is pruned, or all is to stop; `words` are more of its command."""
     job, seen = run.job, _Epochs(run.metrics, score_key)
-    # one that was killed before its first state begins anew
+    # one that was killed before its first state starts over
     words = [*words, "--resume" if run.state.exists() else "--overwrite"]
     command = [sys.executable, "-c", _START, "train", str(job), "--quiet", *words]
     said = run.path / "errors.txt"

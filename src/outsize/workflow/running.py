@@ -128,7 +128,7 @@ def _begin(stage: WorkflowStage, records: Records) -> _Going:
 
 
 def words_of(stage: WorkflowStage, *, goes_on: bool) -> tuple[str, ...]:
-    """Return the words of a stage's command line: a training goes on with what it began, or begins anew."""
+    """Return the words of a stage's command line: a training goes on with what it began, or starts over."""
     if stage.verb != "train":
         return stage.words
     return (*stage.words, "--resume" if goes_on and stage.run.state.is_file() else "--overwrite")

@@ -36,7 +36,7 @@ def test_a_window_of_any_shape_becomes_that_of_any_other(shape: tuple[int, int],
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize("part", [(0, 30, 5, 40), (3, 17, 0, 40), (10, 11, 20, 21), (7, 30, 9, 33)])
 def test_the_end_of_a_picture_leaves_no_rim(part: tuple[int, int, int, int], dtype: str) -> None:
-    """What lies beyond the end of a picture takes no part, as if its last pixels went on for ever."""
+    """What lies beyond the end of a picture takes no part, as if its last pixels went on forever."""
     top, bottom, left, right = part
     rng = np.random.default_rng(1)
     inside = rng.integers(90, 110, (2, bottom - top, right - left)).astype(dtype)

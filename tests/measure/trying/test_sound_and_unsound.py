@@ -24,7 +24,7 @@ UNSOUND = SLY | {
 # Exact, and refused all the same.
 NEEDLESS = {
     "samples one by one": "as many operations as samples: by the graph they could see one another",
-    "seeded noise of a fixed shape": "the graph does not say that the generator is made anew in each run",
+    "seeded noise of a fixed shape": "the graph does not say that the generator is made again in each run",
 }
 # One or two of each kind; all of them take minutes.
 QUICK = (

@@ -53,7 +53,7 @@ def test_taking_and_dropping_keeps_count(
             choice.take(item)
         moving, others = choice.on_the_way()
         away = {each.storage: (each.free, each.need) for each in moving}
-        assert choice.changed().anew == _made(choice)
+        assert choice.changed().recomputed == _made(choice)
         changed = merged(choice.changed(), Changed(twice=away))
         assert choice.live_bytes.tolist() == cost.live_bytes(changed)
         for each in moving:
@@ -115,7 +115,7 @@ def test_a_chain_of_recipes_runs_when_its_end_is_asked_for(chain: Callable[..., 
         assert choice.admits(recipe)
         assert choice.reach(recipe) == places[taken[0].storage] - places[recipe.storage]
         choice.take(recipe)
-    made = choice.changed().anew
+    made = choice.changed().recomputed
     assert {made[each.storage] for each in taken} == {taken[0].back}
     for recipe in taken:
         assert choice.waits(recipe) == places[taken[0].storage] - places[recipe.storage]

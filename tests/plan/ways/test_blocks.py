@@ -27,7 +27,7 @@ def test_what_leaves_a_block_stays(chain: Callable[..., StepFacts]) -> None:
     blocks = list_blocks(cost, lambda op: 1e-6)[0]
     leaving = {saved.storage for saved in facts.saved if saved.key[0] == "block1.layer0.conv"}
     assert blocks.paths[0] == "block0"
-    assert leaving.isdisjoint(blocks.changed.anew)
+    assert leaving.isdisjoint(blocks.changed.recomputed)
     assert cost.peak_bytes(blocks.changed) < cost.peak_bytes()
 
 
@@ -50,8 +50,8 @@ def test_what_leaves_a_block_is_made_again_for_the_block_itself(chain: Callable[
     assert gone == outside + 1
     assert back == inside
     # the block runs again for its ReLU, before any tensor is needed that it alone keeps
-    own = [each for each in blocks.changed.anew if cost.writers[each][0].module.startswith("block0.")]
-    assert {blocks.changed.anew[each] for each in own} == {inside}
+    own = [each for each in blocks.changed.recomputed if cost.writers[each][0].module.startswith("block0.")]
+    assert {blocks.changed.recomputed[each] for each in own} == {inside}
     assert min(cost.first_backward[each] for each in own) > inside
 
 
@@ -60,7 +60,9 @@ def test_what_goes_into_a_block_is_held_until_backward_has_left_it(chain: Callab
     cost = StepCost(facts)
     blocks = list_blocks(cost, lambda op: 1e-6)[0]
     (given,) = {saved.storage for saved in facts.saved if saved.key[0] == "block1.layer0.conv"}
-    inside = [each for each in blocks.changed.anew if cost.writers[each][0].module.startswith("block1.")]
+    inside = [
+        each for each in blocks.changed.recomputed if cost.writers[each][0].module.startswith("block1.")
+    ]
     assert blocks.changed.held[given] == max(cost.readers[each][-1] for each in inside) + 1
 
 

@@ -1,4 +1,4 @@
-"""A plan that was made before is taken up where job, code and machine are the same, else it is made anew."""
+"""A plan that was made before is taken up where job, code and machine are the same, else it is made again."""
 
 from __future__ import annotations
 

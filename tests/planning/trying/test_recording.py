@@ -116,7 +116,7 @@ def test_what_was_found_is_remembered_and_so_is_that_it_cannot_be(
     assert [plan(model).graph for model in models] == first  # and nothing was tried: no answers are left
     for path in tmp_path.glob("graph-*.json"):
         path.write_text('{"called_s": -1}')
-    answers += [cannot_be("why")] * 2  # what is broken is tried anew
+    answers += [cannot_be("why")] * 2  # what is broken is tried again
     assert not any(plan(model).graph for model in models)
     assert answers == []
 

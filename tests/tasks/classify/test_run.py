@@ -99,7 +99,7 @@ def test_the_table_grows_and_what_it_lacks_is_not_scored(run: Path, tmp_path: Pa
     with pytest.raises(RunError, match=r"classes.csv lacks pictures: found 6 are not there"):
         evaluate(fresh, split="val", reporter=QUIET)
     found_of(fresh, split="val")
-    found_of(fresh, split="val")  # anew
+    found_of(fresh, split="val")  # again
     assert len((fresh / "predictions/classes.csv").read_text().splitlines()) == 13
     for split in ("test", "val"):
         assert evaluate(fresh, split=split, reporter=QUIET)["num_pictures"] == 6

@@ -43,7 +43,7 @@ def pack(
     job, (nodes, per_node) = load_job(job_path, overrides), ranks
     run, target = RunFolder(Path(job.run)), out or job_path.with_suffix(".tar")
     with accounted(run, "pack", reporter), naming(job_path), ExitStack() as stack:
-        if run.path.is_dir():  # lest a state is replaced meanwhile
+        if run.path.is_dir():  # or a state could be replaced meanwhile
             stack.enter_context(holding(run.lock, f"run {run.path}", "pack"))
         request, planned = ask_for(job, nodes * per_node, gpu, reporter)
         asked = allocate(request, nodes, per_node, job.train.workers if request.gpus else 0, minutes)

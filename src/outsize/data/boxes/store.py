@@ -47,7 +47,7 @@ class BoxFiles:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[BoxFiles], tuple[()]]:
-        """In another process, files are read anew."""
+        """In another process, files are read again."""
         return BoxFiles, ()
 
     def of(self, path: Path, shrink: int = 1) -> SceneBoxes:

@@ -96,7 +96,7 @@ def _load(path: Path, key: str, splits: Splits) -> Checked | None:
         TypeError,
         AttributeError,
         OverflowError,
-    ):  # not there, or of another make: counted anew
+    ):  # not there, or of another make: counted again
         return None
 
 

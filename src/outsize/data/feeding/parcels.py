@@ -49,7 +49,7 @@ class Packer:
 
         | item 0, 3, 6, ... | item 1, 4, 7, ... | item 2, 5, 8, ... |
 
-    The memory is that of a file without a name, made when the first item tells how much is needed, and anew for one
+    The memory is that of a file without a name, made when the first item tells how much is needed, and again for one
     that needs more. It is gone when both processes have let go of it, however they end.
     """
 

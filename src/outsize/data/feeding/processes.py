@@ -38,7 +38,7 @@ class BatchProcesses(Generic[Key, Item]):
     """Processes that make batches until closed; tensors come from them through shared memory.
 
     They begin when the first batch is asked for, and keep what they have opened. `make` is pickled: a copy of this
-    process would inherit the locks of GDAL's threads, but not the threads that open them, and wait for ever.
+    process would inherit the locks of GDAL's threads, but not the threads that open them, and wait forever.
     `pin` brings tensors to page-locked memory on arrival.
     """
 

@@ -37,7 +37,7 @@ class OpenScenes:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[OpenScenes], tuple[int, DecodedPictures | None]]:
-        """In another process, files are opened anew; what is decoded is shared with it."""
+        """In another process, files are opened again; what is decoded is shared with it."""
         return OpenScenes, (self._limit_bytes, self._decoded)
 
     @contextmanager

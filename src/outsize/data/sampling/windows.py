@@ -132,7 +132,7 @@ class TrainingWindows:
         return np.dtype("float32" if as_float else info.dtype)
 
     def _with_objects(self, sample: Sample, labels: NDArray[np.uint8], place: SceneWindow) -> Sample:
-        """Add the objects of a window; what may not be learnt from is blanked out, lest it be taken for empty."""
+        """Add the objects of a window; what may not be learnt from is blanked out, or it would be taken for empty."""
         scene = self._scenes[place.scene]
         assert scene.objects is not None
         objects, known = self._objects.in_window(

@@ -99,7 +99,7 @@ def program_for(model: nn.Module, num_channels: int, size: tuple[int, int], stri
 
 
 def forget(model: nn.Module) -> None:
-    """Forget all programs of a model: one that is given anew may have been changed."""
+    """Forget all programs of a model: one that is given again may have been changed."""
     _PROGRAMS.pop(model, None)
 
 

@@ -31,7 +31,7 @@ def pass_graph(
     """Return how a model runs in passes over pictures of a size; None: it takes no such pictures.
 
     One that is not to be trusted is tried on a small picture: what it does outside of its operations, as counting its
-    calls, is not in its graph. It may have been changed, so it is looked at anew.
+    calls, is not in its graph. It may have been changed, so it is looked at again.
     """
     if not trust:
         forget(model)

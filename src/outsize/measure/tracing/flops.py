@@ -82,7 +82,7 @@ def _attention(args: tuple[Any, ...], _: Any) -> int:
 
 
 def _attention_backward(args: tuple[Any, ...], _: Any) -> int:
-    """The weights anew, then the gradients of values, weights, queries and keys."""
+    """The weights again, then the gradients of values, weights, queries and keys."""
     query, key, value = args[1:4]
     pairs = int(query.numel()) // int(query.shape[-1]) * int(key.shape[-2])
     return 2 * pairs * (3 * int(query.shape[-1]) + 2 * int(value.shape[-1]))

@@ -63,7 +63,7 @@ class Arena:
     def held_bytes(self, changed: Changed, enough_bytes: float = math.inf) -> int:
         """Return the most that the allocator holds in a step; what is known so far once that is more than enough."""
         comes, goes, small_bytes = self._comes.copy(), self._goes.copy(), self._small_bytes.copy()
-        for index in {*changed.anew, *changed.held, *changed.twice}:
+        for index in {*changed.recomputed, *changed.held, *changed.twice}:
             storage = self._cost.by_index[index]
             for sign, spans in ((-1, self._spans(storage, NOTHING)), (1, self._spans(storage, changed))):
                 for start, end in spans:

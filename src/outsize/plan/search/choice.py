@@ -114,12 +114,14 @@ class Choice:
 
     def changed(self) -> Changed:
         """Return what the recipes change in the lives of storages."""
-        anew = {storage: self._starts[storage] for storage in self.recipes}
+        recomputed = {storage: self._starts[storage] for storage in self.recipes}
         passing: dict[int, int] = {}
         for storage, recipe in self.recipes.items():
             start = self._starts[storage]
             passing[start] = passing.get(start, 0) + self._plain.passing_bytes(recipe, start)
-        return Changed(anew, {storage: max(ends) for storage, ends in self._held.items()}, passing=passing)
+        return Changed(
+            recomputed, {storage: max(ends) for storage, ends in self._held.items()}, passing=passing
+        )
 
     def extra_seconds(self, seconds: Callable[[StorageRecipe], float]) -> dict[int, float]:
         """Return the time of what is recomputed, by operation."""

@@ -1,6 +1,6 @@
 """How ranks share a batch: whole pictures on each, or each picture on several of them; and the optimizer's state.
 
-StepRequest of whole pictures --> over_ranks: its parts by grids, borders exchanged or halos anew
+StepRequest of whole pictures --> over_ranks: its parts by grids, borders exchanged or halos recomputed
                                        |
                                   ways: choose_train for each  -->  the fastest that fits: a Plan with its Spatial
 """

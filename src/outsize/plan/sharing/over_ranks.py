@@ -2,7 +2,7 @@
 
 whole       replicas: each rank has other samples
 exchange    a part of each picture on each rank, borders sent in every layer; norms see the whole picture
-recompute   a part and its halo on each rank, which is computed anew; nothing is sent but gradients
+recompute   a part and its halo on each rank, which is recomputed; nothing is sent but gradients
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _spread(
 
 def _name(spatial: Spatial) -> str:
     rows, cols = spatial.grid
-    how = "borders exchanged" if spatial.exchanges else "halos computed anew"
+    how = "borders exchanged" if spatial.exchanges else "halos recomputed"
     return f"each picture on {rows} x {cols} ranks, {how}"
 
 

@@ -34,7 +34,7 @@ def list_blocks(cost: StepCost, op_s: OpSeconds, never: Collection[str] = ()) ->
         outermost = [path for path in small if not any(each in small for each in outward(path)[1:])]
         # a single layer keeps little more than its input
         blocks = run_again(cost, [path for path in outermost if path in parents], op_s)
-        if blocks.changed.anew and all(blocks.paths != each.paths for each in found):
+        if blocks.changed.recomputed and all(blocks.paths != each.paths for each in found):
             found.append(blocks)
     return found
 
@@ -84,7 +84,7 @@ def run_again(cost: StepCost, paths: Sequence[str], op_s: OpSeconds) -> Blocks:
         # one that begins behind the turn does so behind derivatives that are taken on the way
         if path not in begins or _overwritten(cost, given.get(path, ()), begins[path]):
             del inner[path]
-    anew: dict[int, int] = {}
+    recomputed: dict[int, int] = {}
     held: dict[int, int] = {}
     twice: dict[int, tuple[int, int]] = {}
     for path, storages in inner.items():
@@ -94,14 +94,14 @@ def run_again(cost: StepCost, paths: Sequence[str], op_s: OpSeconds) -> Blocks:
         needed = [cost.first_backward[each] for each in storages] + [
             cost.readers[each][-1] for each in shared
         ]
-        anew.update(dict.fromkeys(storages, min(needed)))
+        recomputed.update(dict.fromkeys(storages, min(needed)))
         for each in shared:
             outside = cost.readers[each][:-1]
             twice[each] = (outside[-1] + 1 if outside else cost.let_go[each], min(needed))
         last = max(cost.readers[each][-1] for each in (*storages, *shared))
         held.update({each: max(held.get(each, 0), last + 1) for each in given.get(path, ())})
     seconds = sum(op_s(op) for op in cost.facts.ops if not op.backward and block_of(op.module) in inner)
-    return Blocks(tuple(sorted(inner)), Changed(anew, held, twice), seconds)
+    return Blocks(tuple(sorted(inner)), Changed(recomputed, held, twice), seconds)
 
 
 def block_finder(paths: Collection[str]) -> Callable[[str], str | None]:

@@ -81,7 +81,7 @@ def _candidates(cost: StepCost, op_s: OpSeconds, never: Collection[str]) -> list
     found = []
     for path, kept_bytes in may_run_again(cost, never, _LARGEST_SHARE)[:_MOST]:
         alone = run_again(cost, [path], op_s)
-        if alone.changed.anew:
+        if alone.changed.recomputed:
             more_bytes = _more_bytes(cost, alone.changed)
             found.append(_Candidate(path, kept_bytes, more_bytes, max(alone.cost_s, _LEAST_S)))
     return found
@@ -90,7 +90,7 @@ def _candidates(cost: StepCost, op_s: OpSeconds, never: Collection[str]) -> list
 def _more_bytes(cost: StepCost, changed: Changed) -> Bytes:
     num_ops = len(cost.facts.ops)
     change = np.zeros(num_ops + 1, np.int64)
-    for index in {*changed.anew, *changed.held, *changed.twice}:
+    for index in {*changed.recomputed, *changed.held, *changed.twice}:
         storage = cost.by_index[index]
         for sign, spans in ((-1, cost.spans_of(storage, NOTHING)), (1, cost.spans_of(storage, changed))):
             for start, end in spans:

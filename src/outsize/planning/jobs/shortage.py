@@ -121,7 +121,7 @@ def _changes(before: Plan, now: Plan, shortage: Shortage) -> str:
 
 
 def _cannot_repeat(plan: Plan, shortage: Shortage) -> str:
-    """Say that torch's offload is left in the middle of a step by an error in backward, and cannot begin anew."""
+    """Say that torch's offload is left in the middle of a step by an error in backward, and cannot start over."""
     return explain(
         "memory ran out in a training whose weights are on the host, where a step cannot be repeated",
         f"{format_bytes(shortage.available_bytes)} available: {shortage.message}",

@@ -52,7 +52,7 @@ class GraphTrial:
 
 
 def cannot_be(why: str) -> Recorded:
-    """Return that a step cannot be recorded; remembered, too, lest it be tried at each start."""
+    """Return that a step cannot be recorded; remembered, too, so that it is not tried at each start."""
     return Recorded(0.0, 0.0, 0, why)
 
 

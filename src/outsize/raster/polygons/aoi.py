@@ -119,6 +119,6 @@ def _read(path: Path) -> tuple[NDArray[Any], str]:
     shapes = shapes[shapely.get_dimensions(shapes) == 2] if len(shapes) else np.array([], object)
     if not len(shapes) or crs is None:
         found = "no coordinate system" if len(shapes) else "no polygon"
-        need, remedy = "polygons that say where they are", "draw it anew in a GIS"
+        need, remedy = "polygons that say where they are", "draw it again in a GIS"
         raise DataError(explain(f"area {path} has no place", found, need, remedy))
     return shapes, str(crs)

@@ -36,7 +36,7 @@ def has_picture_name(path: Path) -> bool:
 
 def is_picture(path: Path) -> bool:
     """Say whether a file is a PNG or JPEG picture, by its first bytes and not by its name."""
-    is_plain(path)  # to open a pipe would wait for ever
+    is_plain(path)  # to open a pipe would wait forever
     with path.open("rb", buffering=0) as file:
         return file.read(8).startswith((_PNG, _JPEG))
 
@@ -154,7 +154,7 @@ def _orientation(image: Image) -> int:
 
 @cache
 def _keep_memory() -> None:
-    """Let Pillow decode into the memory of the picture before: to get it anew from the system takes a tenth more time.
+    """Let Pillow decode into the memory of the picture before: to get it again from the system takes a tenth more time.
 
     https://pillow.readthedocs.io/en/stable/reference/block_allocator.html
     """

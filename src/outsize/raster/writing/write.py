@@ -54,7 +54,7 @@ class Layer:
 class TileStore:
     """A folder of growing rasters, one TIFF per layer, written by one thread of each process; use it in a `with` block.
 
-    An interrupted store is taken up again by `open` with the same key; a different key starts anew.
+    An interrupted store is taken up again by `open` with the same key; a different key starts over.
     """
 
     def __init__(

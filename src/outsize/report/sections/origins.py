@@ -148,7 +148,7 @@ def _settings(plan: dict[str, Any]) -> list[tuple[str, Part]]:
     spatial = plan.get("spatial")
     if spatial is not None:
         rows, cols = spatial["grid"]
-        how = "borders exchanged" if spatial["halo_before_px"] is None else "halos computed anew"
+        how = "borders exchanged" if spatial["halo_before_px"] is None else "halos recomputed"
         found.append(("pictures over ranks", f"{rows} x {cols}, {how}"))
     recompute = plan.get("recompute")
     if recompute is not None:

@@ -7,7 +7,7 @@
 For steps of so many short kernels that the host cannot call them as fast as they run. What is recorded are the same
 kernels but for the division by totals, which are tensors there, so the answer is the same to rounding. A recording
 keeps the memory of its step until it is let go, so there is one at a time: batches of another shape, another output of
-the model or other parameters to train are recorded anew, a few times. What is recomputed and what is moved is recorded
+the model or other parameters to train are recorded again, a few times. What is recomputed and what is moved is recorded
 along, and costs the host nothing either. On a CPU, and where gradients are to be added to, steps run as they are.
 """
 
@@ -55,7 +55,7 @@ class Beside(Protocol):
 
 
 class Recordings:
-    """The recording of a training: let go where something else needs its memory, it is made anew by the next step."""
+    """The recording of a training: let go where something else needs its memory, it is made again by the next step."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, _Recording] = {}
@@ -142,7 +142,7 @@ class _Graphed:
         if self._num_recorded >= _MOST:
             return self._step(batch, last=last)
         if not self._paged and number <= NUM_PLAIN:
-            # by this thread alone, as it will be recorded: cuDNN chooses and builds its kernels for each thread anew,
+            # by this thread alone, as it will be recorded: cuDNN chooses and builds its kernels for each thread,
             # and may wait for the GPU meanwhile
             with torch.autograd.set_multithreading_enabled(False):
                 return self._step(batch, last=last)

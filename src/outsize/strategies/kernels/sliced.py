@@ -56,7 +56,7 @@ class _Sliced(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # once: each time they may be made or fetched anew
+        # once: each time they may be made or fetched again
         given: tuple[Tensor | None, ...] = ctx.saved_tensors
         wanted = [place for place, needs in enumerate(ctx.needs_input_grad[3:]) if needs]
         found: list[Tensor | None] = [None] * len(given)

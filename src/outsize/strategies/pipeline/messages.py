@@ -2,7 +2,7 @@
 
 Each way from a rank to another is a row of messages in the order in which the first one sends them. That order follows
 from the order of work, which all ranks know; so the other one takes them in just that order, whatever it waits for:
-NCCL knows no names of messages. Ways up and down are groups of their own, lest what goes up waits for what comes down.
+NCCL knows no names of messages. Ways up and down are groups of their own: what goes up never waits for what comes down.
 """
 
 from __future__ import annotations

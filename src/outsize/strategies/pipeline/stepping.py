@@ -42,7 +42,7 @@ def piped(
         raise PlanError(explain("a model cannot be cut into stages", found, need, "leave --stages out"))
     if pipeline.num_ranks != share.stages.size:
         need = f"{pipeline.num_ranks}, one for each part of the plan"
-        raise PlanError(explain("ranks do not fit the stages", share.stages.size, need, "plan anew"))
+        raise PlanError(explain("ranks do not fit the stages", share.stages.size, need, "plan again"))
     later = Later() if pipeline.schedule == "zero-bubble" else None
     rules = rules_of(share, later)
     stages = _Stages(model, loss_terms, pipeline, share, rules, later, bf16)

@@ -57,7 +57,7 @@ def replicated(
             done = not last
             return terms
         finally:
-            if not done:  # the step is over, or breaks off and begins anew
+            if not done:  # the step is over, or breaks off and starts over
                 waiting.clear()
 
     return run_or_forget

@@ -80,7 +80,7 @@ class Names:
     """Gives each tensor that is saved in one forward its key."""
 
     def __init__(self, modules: list[nn.Module], where: Where) -> None:
-        # by the storage itself and anew for each forward: parameters may have been moved or replaced
+        # by the storage itself and again for each forward: parameters may have been moved or replaced
         storages = [
             each.untyped_storage()
             for module in modules

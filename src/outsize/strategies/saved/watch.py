@@ -232,7 +232,7 @@ class ForwardWatch(TorchDispatchMode):
         for index in range(num_outputs):
             output = outputs[index]
             if not fills_storage(output):
-                continue  # a view of the one made anew must find all that the first one had
+                continue  # a view of the one made again must find all that the first one had
             # autograd counts the change up when this returns
             version = output._version + rule.in_place
             value = Value(output, version, recipe, index)

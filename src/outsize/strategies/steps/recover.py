@@ -1,7 +1,7 @@
 """Repeats a step that ran out of memory, by a tighter one; nothing of the failed attempt stays.
 
 A process at its limit that finds memory fragmented does not fail at once: torch's allocator waits for the GPU and puts
-free memory together anew, a hundredth of a second at a time. Where that happens again and again, steps go on by a
+free memory together again, a hundredth of a second at a time. Where that happens again and again, steps go on by a
 tighter one.
 """
 

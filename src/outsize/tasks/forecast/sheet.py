@@ -44,7 +44,7 @@ def draw_sheet(path: Path, rows: Mapping[str, Levels], leads: Sequence[str], tit
 
 
 def draw_film(path: Path, panels: Mapping[str, Levels], leads: Sequence[str], title: str) -> None:
-    """Write an animated GIF of sequences side by side, lead after lead; it begins anew for ever."""
+    """Write an animated GIF of sequences side by side, lead after lead; it loops."""
     from PIL import Image
 
     first = next(iter(panels.values()))

@@ -75,7 +75,7 @@ class PagedMemory:
             ends.callback(self._ask_again, own)
             with self._apart:
                 yield
-                drop_workspaces()  # lest they stay in what will be given back
+                drop_workspaces()  # or they would stay in what will be given back
         self._uses = list(uses_of(trace, self._pages.address, self._pages.size_bytes, stream))
 
     def settle(self, staying: Iterable[Tensor]) -> None:
@@ -136,7 +136,7 @@ class _Limit:
         self._set(self._before + more_bytes / self.total_bytes)
 
     def restore(self) -> None:
-        """Allow what was allowed before, if nobody has set it anew."""
+        """Allow what was allowed before, if nobody has set it again."""
         if torch.cuda.get_per_process_memory_fraction(self._device) == self._now:
             self._set(self._before)
 

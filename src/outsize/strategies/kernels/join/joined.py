@@ -121,7 +121,7 @@ class _OfUp(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        up, part = ctx.saved_tensors  # once: each time they may be made or fetched anew
+        up, part = ctx.saved_tensors  # once: each time they may be made or fetched again
         of_up, of_part, _ = _gradients(up, part, grad, ctx.window, None, of_half=ctx.needs_input_grad[1])
         del up
         if ctx.shift is None:

@@ -85,7 +85,7 @@ def _values(winner: Tensor, class_values: tuple[int, ...]) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _table(class_values: tuple[int, ...], device: torch.device) -> Tensor:
-    """Keep the table on the device: copying it there anew would make the host wait for all queued work."""
+    """Keep the table on the device: copying it there again would make the host wait for all queued work."""
     with torch.inference_mode(False):
         return torch.tensor(class_values, dtype=torch.uint8, device=device)
 

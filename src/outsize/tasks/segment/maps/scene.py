@@ -262,7 +262,7 @@ def _staged(products: Products) -> Iterator[Products]:
 def _finish(
     store: TileStore, info: SceneInfo, card: Card, products: Products, reporter: Reporter
 ) -> dict[str, Any]:
-    """Make the final files from the finished working rasters; each is made anew if interrupted."""
+    """Make the final files from the finished working rasters; each is made again if interrupted."""
     start_s = time.perf_counter()
     tags = {"scale": f"1/{CONFIDENCE_SCALE}", "classes": ", ".join(each.name for each in card.classes)}
     make_cog(
