@@ -119,9 +119,9 @@ def test_an_area_of_interest_holds_for_all_ranks(
     _assert_same(_maps(tmp_path / "1"), _maps(tmp_path / "2"))
 
 
-def _verb(words: list[str], hold_at: int | None = None) -> None:
-    """Be one rank that runs a command line; it stands still when so many tiles are done."""
-    if hold_at is not None:
+def _verb(words: list[str], hold_at: int | None = None, only: int | None = None) -> None:
+    """Be one rank that runs a command line; it stands still when so many tiles are done, or `only` that rank does."""
+    if hold_at is not None and only in (None, int(os.environ["RANK"])):
         write, out = TileStore.write, Path(words[4])
 
         def held(*args: Any, **kwargs: Any) -> None:
@@ -151,7 +151,7 @@ def _kill_at(num_done: int, folder: Path, words: list[str], size: int, *, only: 
     """Kill the ranks when so many tiles are done, and return how many are kept."""
     out, port = Path(words[4]), free_port()
     ranks = [rank_of(rank, size, port) for rank in range(size)]
-    started = start(folder, *ranks, work=partial(_verb, words, num_done + size))
+    started = start(folder, *ranks, work=partial(_verb, words, num_done + size, only))
     until_s = time.monotonic() + _LIMIT_S
     while _num_done(out) < num_done and all(each.is_alive() for each in started):
         assert time.monotonic() < until_s, [path.read_text() for path in folder.glob("*.txt")]

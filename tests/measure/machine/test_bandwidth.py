@@ -44,7 +44,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Measured]:
     """Measurements that are made, without the work."""
     made: list[Measured] = []
 
-    def stand_in(device: torch.device, *, budget_s: float, room_bytes: float) -> Measured:
+    def stand_in(device: torch.device, *, room_bytes: float) -> Measured:
         made.append(_made_up(bandwidth.fingerprint(device), memory=1e10 * (len(made) + 1)))
         return made[-1]
 
@@ -274,7 +274,7 @@ def test_what_little_work_tells_is_not_remembered(
 ) -> None:
     made: list[Measured] = []
 
-    def stand_in(device: torch.device, *, budget_s: float, room_bytes: float) -> Measured:
+    def stand_in(device: torch.device, *, room_bytes: float) -> Measured:
         made.append(replace(_made_up(bandwidth.fingerprint(device)), is_rough=is_rough))
         return made[-1]
 
