@@ -50,7 +50,7 @@ def read_arrays(path: Path, names: Iterable[str], what: str) -> dict[str, NDArra
         with np.load(path, allow_pickle=False) as held:
             return {name: held[name] for name in names}
     except _BROKEN as error:
-        remedy = "run `outsize check`, which makes it again"
+        remedy = "run `outsize check` again, which makes a new one"
         raise RunError(explain(f"{path} cannot be read", error, f"{what} of a scene", remedy)) from error
 
 
